@@ -1,0 +1,517 @@
+/* The option table's values and where each came from. */
+#include "config.h"
+#include "base/conf.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/mem.h"
+
+struct value {
+    char *text; /* NULL: unset */
+    char **list;
+    size_t n_list;
+    enum conf_origin origin;
+};
+
+struct conf {
+    const struct conf_opt *table;
+    struct value *values;
+    size_t n;
+    char *file;
+};
+
+struct conf *conf_create(const struct conf_opt *table)
+{
+    struct conf *c = mem_zalloc(sizeof *c);
+    c->table = table;
+    while (table[c->n].name) {
+        c->n++;
+    }
+    c->values = mem_array(c->n, sizeof *c->values);
+    for (size_t i = 0; i < c->n; i++) {
+        if (table[i].def) {
+            c->values[i].text = mem_strdup(table[i].def);
+        }
+    }
+    return c;
+}
+
+static void list_clear(struct value *v)
+{
+    for (size_t i = 0; i < v->n_list; i++) {
+        free(v->list[i]);
+    }
+    free(v->list);
+    v->list = NULL;
+    v->n_list = 0;
+}
+
+void conf_free(struct conf *c)
+{
+    if (!c) {
+        return;
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        free(c->values[i].text);
+        list_clear(&c->values[i]);
+    }
+    free(c->values);
+    free(c->file);
+    free(c);
+}
+
+static size_t find(const struct conf *c, const char *name)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        if (strcmp(c->table[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return c->n;
+}
+
+static size_t must_find(const struct conf *c, const char *name)
+{
+    size_t i = find(c, name);
+    assert(i < c->n);
+    return i;
+}
+
+static bool word_in(const char *choices, const char *word)
+{
+    size_t n = strlen(word);
+    const char *s = choices;
+    while (s && *s) {
+        const char *bar = strchr(s, '|');
+        size_t k = bar ? (size_t)(bar - s) : strlen(s);
+        if (k == n && memcmp(s, word, n) == 0) {
+            return true;
+        }
+        s = bar ? bar + 1 : NULL;
+    }
+    return false;
+}
+
+static bool parse_bool(const char *s, bool *out)
+{
+    if (word_in("yes|true|on|1", s)) {
+        *out = true;
+        return true;
+    }
+    if (word_in("no|false|off|0", s)) {
+        *out = false;
+        return true;
+    }
+    return false;
+}
+
+/* Whether text is a legal value of the option; the message names the option. */
+static int check(const struct conf_opt *o, const char *text, struct err *e)
+{
+    switch (o->type) {
+    case CONF_STR:
+    case CONF_LIST:
+        return 0;
+    case CONF_FLAG: {
+        bool b = false;
+        return parse_bool(text, &b)
+                   ? 0
+                   : err_set(e, QE_USAGE, "%s: \"%s\" is neither yes nor no", o->name, text);
+    }
+    case CONF_ENUM:
+        return word_in(o->choices, text)
+                   ? 0
+                   : err_set(e, QE_USAGE, "%s: \"%s\" is not one of %s", o->name, text, o->choices);
+    case CONF_INT:
+    case CONF_NUM: {
+        if (o->choices && word_in(o->choices, text)) {
+            return 0;
+        }
+        char *end = NULL;
+        errno = 0;
+        double x = strtod(text, &end);
+        if (o->type == CONF_INT) {
+            long long i = strtoll(text, &end, 10);
+            x = (double)i;
+        }
+        if (end == text || *end || errno || x != x) {
+            return err_set(e, QE_USAGE, "%s: \"%s\" is not a %snumber%s%s", o->name, text,
+                           o->type == CONF_INT ? "whole " : "", o->choices ? " or one of " : "",
+                           o->choices ? o->choices : "");
+        }
+        if (o->lo <= o->hi && (x < o->lo || x > o->hi)) {
+            return err_set(e, QE_USAGE, "%s: %s is outside %.15g to %.15g", o->name, text, o->lo,
+                           o->hi);
+        }
+        return 0;
+    }
+    }
+    return err_set(e, QE_INTERNAL, "%s has no type", o->name);
+}
+
+static int put(struct conf *c, size_t i, const char *text, enum conf_origin from, struct err *e)
+{
+    struct value *v = &c->values[i];
+    int rc = check(&c->table[i], text, e);
+    if (rc < 0 || from < v->origin) {
+        return rc;
+    }
+    if (c->table[i].type == CONF_LIST) {
+        if (from > v->origin) {
+            list_clear(v);
+        }
+        v->list = mem_realloc(v->list, (v->n_list + 1) * sizeof *v->list);
+        v->list[v->n_list++] = mem_strdup(text);
+    } else {
+        char *copy = mem_strdup(text);
+        free(v->text);
+        v->text = copy;
+    }
+    v->origin = from;
+    return 0;
+}
+
+int conf_set(struct conf *c, const char *name, const char *value, enum conf_origin from,
+             struct err *e)
+{
+    size_t i = find(c, name);
+    if (i == c->n) {
+        return err_set(e, QE_USAGE, "there is no option \"%s\"", name);
+    }
+    return put(c, i, value, from, e);
+}
+
+static char *trim(char *s)
+{
+    while (isspace((unsigned char)*s)) {
+        s++;
+    }
+    size_t n = strlen(s);
+    while (n > 0 && isspace((unsigned char)s[n - 1])) {
+        s[--n] = 0;
+    }
+    return s;
+}
+
+static int load_line(struct conf *c, char *line, const char *path, int lineno, struct err *e)
+{
+    char *s = trim(line);
+    if (!*s || *s == '#') {
+        return 0;
+    }
+    char *eq = strchr(s, '=');
+    if (!eq) {
+        return err_set(e, QE_USAGE, "%s:%d: expected \"key = value\"", path, lineno);
+    }
+    *eq = 0;
+    char *key = trim(s);
+    char *val = trim(eq + 1);
+    size_t n = strlen(val);
+    if (n >= 2 && val[0] == '"' && val[n - 1] == '"') {
+        val[n - 1] = 0;
+        val++;
+    }
+    size_t i = find(c, key);
+    if (i == c->n || c->table[i].cli_only) {
+        return err_set(e, QE_USAGE, "%s:%d: there is no setting \"%s\" (quasar config lists them)",
+                       path, lineno, key);
+    }
+    struct err inner = ERR_INIT;
+    int rc = put(c, i, val, CONF_FILE, &inner);
+    return rc < 0 ? err_set(e, rc, "%s:%d: %s", path, lineno, inner.msg) : 0;
+}
+
+int conf_load_file(struct conf *c, const char *path, bool optional, struct err *e)
+{
+    struct buf b = BUF_INIT;
+    struct err inner = ERR_INIT;
+    int rc = io_read_file(path, 1 << 20, &b, &inner);
+    if (rc == QE_NOTFOUND && optional) {
+        rc = 0;
+        goto out;
+    }
+    if (rc < 0) {
+        err_set(e, rc, "%s", inner.msg);
+        goto out;
+    }
+    free(c->file);
+    c->file = mem_strdup(path);
+    if (b.len && memchr(b.data, 0, b.len)) {
+        rc = err_set(e, QE_USAGE, "%s holds a NUL byte: it is not a settings file", path);
+        goto out;
+    }
+    int lineno = 0;
+    for (char *s = b.data; s && *s && rc == 0;) {
+        char *nl = strchr(s, '\n');
+        if (nl) {
+            *nl = 0;
+        }
+        rc = load_line(c, s, path, ++lineno, e);
+        s = nl ? nl + 1 : NULL;
+    }
+out:
+    buf_free(&b);
+    return rc;
+}
+
+int conf_load_env(struct conf *c, struct err *e)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        if (c->table[i].cli_only) {
+            continue;
+        }
+        char name[64] = "QUASAR_";
+        size_t k = strlen(name);
+        for (const char *s = c->table[i].name; *s && k + 1 < sizeof name; s++) {
+            name[k++] = *s == '-' ? '_' : (char)toupper((unsigned char)*s);
+        }
+        name[k] = 0;
+        const char *v = getenv(name);
+        if (v && *v) {
+            struct err inner = ERR_INIT;
+            int rc = put(c, i, v, CONF_ENV, &inner);
+            if (rc < 0) {
+                return err_set(e, rc, "environment variable %s: %s", name, inner.msg);
+            }
+        }
+    }
+    return 0;
+}
+
+/* Edit distance, for "did you mean"; words are short. */
+static unsigned distance(const char *a, const char *b)
+{
+    unsigned row[64];
+    size_t nb = strlen(b);
+    if (nb >= 63) {
+        return 99;
+    }
+    for (size_t j = 0; j <= nb; j++) {
+        row[j] = (unsigned)j;
+    }
+    for (size_t i = 0; a[i]; i++) {
+        unsigned diag = row[0];
+        row[0] = (unsigned)i + 1;
+        for (size_t j = 0; j < nb; j++) {
+            unsigned up = row[j + 1];
+            unsigned best = diag + (a[i] != b[j]);
+            best = up + 1 < best ? up + 1 : best;
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            diag = up;
+            row[j + 1] = best;
+        }
+    }
+    return row[nb];
+}
+
+static int unknown(const struct conf *c, unsigned cmd, const char *name, struct err *e)
+{
+    const char *best = NULL;
+    unsigned least = 4;
+    for (size_t i = 0; i < c->n; i++) {
+        unsigned d = (c->table[i].cmds & cmd) ? distance(name, c->table[i].name) : 99;
+        if (d < least) {
+            least = d;
+            best = c->table[i].name;
+        }
+    }
+    if (best) {
+        return err_set(e, QE_USAGE, "there is no option --%s here; did you mean --%s?", name, best);
+    }
+    return err_set(e, QE_USAGE, "there is no option --%s here (--help lists them)", name);
+}
+
+/* One long option at argv[*k]; advances *k past a separate argument. */
+static int parse_long(struct conf *c, unsigned cmd, int argc, char **argv, int *k, struct err *e)
+{
+    const char *s = argv[*k] + 2;
+    const char *eq = strchr(s, '=');
+    char name[64];
+    size_t n = eq ? (size_t)(eq - s) : strlen(s);
+    if (n >= sizeof name) {
+        return err_set(e, QE_USAGE, "there is no option %.40s… here", argv[*k]);
+    }
+    memcpy(name, s, n);
+    name[n] = 0;
+    size_t i = find(c, name);
+    if (i == c->n && strncmp(name, "no-", 3) == 0 && !eq) {
+        i = find(c, name + 3);
+        if (i < c->n && c->table[i].type == CONF_FLAG && (c->table[i].cmds & cmd)) {
+            return put(c, i, "no", CONF_ARG, e);
+        }
+        i = c->n;
+    }
+    if (i == c->n || !(c->table[i].cmds & cmd)) {
+        return unknown(c, cmd, name, e);
+    }
+    const char *val = eq ? eq + 1 : NULL;
+    if (c->table[i].type == CONF_FLAG) {
+        val = val ? val : "yes";
+    } else if (!val) {
+        if (*k + 1 >= argc) {
+            return err_set(e, QE_USAGE, "--%s needs a value (%s)", name, c->table[i].arg);
+        }
+        val = argv[++*k];
+    }
+    struct err inner = ERR_INIT;
+    int rc = put(c, i, val, CONF_ARG, &inner);
+    return rc < 0 ? err_set(e, rc, "--%s", inner.msg) : 0;
+}
+
+static int parse_short(struct conf *c, unsigned cmd, int argc, char **argv, int *k, struct err *e)
+{
+    const char *s = argv[*k] + 1;
+    size_t i = 0;
+    while (i < c->n && !(c->table[i].short_name == *s && (c->table[i].cmds & cmd))) {
+        i++;
+    }
+    if (i == c->n) {
+        return err_set(e, QE_USAGE, "there is no option -%c here (--help lists them)", *s);
+    }
+    if (c->table[i].type == CONF_FLAG) {
+        return s[1] ? err_set(e, QE_USAGE, "-%c takes no value", *s)
+                    : put(c, i, "yes", CONF_ARG, e);
+    }
+    const char *val = s + 1;
+    if (!*val) {
+        if (*k + 1 >= argc) {
+            return err_set(e, QE_USAGE, "-%c needs a value (%s)", *s, c->table[i].arg);
+        }
+        val = argv[++*k];
+    }
+    struct err inner = ERR_INIT;
+    int rc = put(c, i, val, CONF_ARG, &inner);
+    return rc < 0 ? err_set(e, rc, "--%s", inner.msg) : 0;
+}
+
+int conf_parse_args(struct conf *c, unsigned cmd, int argc, char **argv, int *nargs, char **args,
+                    struct err *e)
+{
+    int n = 0;
+    bool words_only = false;
+    for (int k = 0; k < argc; k++) {
+        const char *s = argv[k];
+        int rc = 0;
+        if (words_only || s[0] != '-' || !s[1]) {
+            args[n++] = argv[k];
+        } else if (strcmp(s, "--") == 0) {
+            words_only = true;
+        } else if (s[1] == '-') {
+            rc = parse_long(c, cmd, argc, argv, &k, e);
+        } else {
+            rc = parse_short(c, cmd, argc, argv, &k, e);
+        }
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    *nargs = n;
+    return 0;
+}
+
+bool conf_is_set(const struct conf *c, const char *name)
+{
+    return c->values[must_find(c, name)].origin != CONF_DEFAULT;
+}
+
+const char *conf_str(const struct conf *c, const char *name)
+{
+    return c->values[must_find(c, name)].text;
+}
+
+bool conf_flag(const struct conf *c, const char *name)
+{
+    const char *s = conf_str(c, name);
+    bool b = false;
+    return s && parse_bool(s, &b) && b;
+}
+
+int64_t conf_int(const struct conf *c, const char *name, int64_t dflt)
+{
+    const char *s = conf_str(c, name);
+    char *end = NULL;
+    long long v = s ? strtoll(s, &end, 10) : 0;
+    return s && end != s && !*end ? (int64_t)v : dflt;
+}
+
+double conf_num(const struct conf *c, const char *name, double dflt)
+{
+    const char *s = conf_str(c, name);
+    char *end = NULL;
+    double v = s ? strtod(s, &end) : 0;
+    return s && end != s && !*end ? v : dflt;
+}
+
+bool conf_is_word(const struct conf *c, const char *name, const char *word)
+{
+    const char *s = conf_str(c, name);
+    return s && strcmp(s, word) == 0;
+}
+
+size_t conf_list_len(const struct conf *c, const char *name)
+{
+    return c->values[must_find(c, name)].n_list;
+}
+
+const char *conf_list_at(const struct conf *c, const char *name, size_t i)
+{
+    const struct value *v = &c->values[must_find(c, name)];
+    assert(i < v->n_list);
+    return v->list[i];
+}
+
+enum conf_origin conf_origin_of(const struct conf *c, const char *name)
+{
+    return c->values[must_find(c, name)].origin;
+}
+
+const char *conf_origin_text(const struct conf *c, const char *name)
+{
+    switch (conf_origin_of(c, name)) {
+    case CONF_FILE:
+        return c->file;
+    case CONF_ENV:
+        return "environment";
+    case CONF_ARG:
+        return "command line";
+    case CONF_DEFAULT:
+        break;
+    }
+    return "default";
+}
+
+const struct conf_opt *conf_table(const struct conf *c)
+{
+    return c->table;
+}
+
+void conf_help(const struct conf *c, unsigned cmd, struct buf *out)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const struct conf_opt *o = &c->table[i];
+        if (!(o->cmds & cmd)) {
+            continue;
+        }
+        char left[64];
+        char sh[8] = "    ";
+        if (o->short_name) {
+            snprintf(sh, sizeof sh, "-%c, ", o->short_name);
+        }
+        snprintf(left, sizeof left, "  %s--%s%s%s", sh, o->name, o->arg ? " " : "",
+                 o->arg ? o->arg : "");
+        buf_printf(out, "%-32s %s", left, o->help);
+        if (o->choices) {
+            buf_printf(out, " (%s)", o->choices);
+        }
+        if (o->def && o->type != CONF_FLAG) {
+            buf_printf(out, " [%s]", o->def);
+        }
+        buf_addc(out, '\n');
+    }
+}

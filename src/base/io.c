@@ -1,0 +1,291 @@
+/* File access. The fault counter is the one writable global here; it is only
+ * ever set by tests and costs one relaxed load otherwise. */
+#include "config.h"
+#include "base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static atomic_uint fault_countdown;
+static atomic_int fault_errno;
+
+void io_fault_set(unsigned n, int errnum)
+{
+    atomic_store(&fault_errno, errnum);
+    atomic_store(&fault_countdown, n);
+}
+
+/* True when this call must fail; errno is set. */
+static bool io_fault(void)
+{
+    if (atomic_load_explicit(&fault_countdown, memory_order_relaxed) == 0) {
+        return false;
+    }
+    if (atomic_fetch_sub(&fault_countdown, 1) != 1) {
+        return false;
+    }
+    int n = atomic_load(&fault_errno);
+    if (n == 0) {
+        _exit(99);
+    }
+    errno = n;
+    return true;
+}
+
+int io_map_open(struct io_map *m, const char *path, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return err_sys(e, errno == ENOENT ? QE_NOTFOUND : QE_IO, errno, "cannot open %s", path);
+    }
+    struct stat st;
+    int rc = 0;
+    if (fstat(fd, &st) < 0) {
+        rc = err_sys(e, QE_IO, errno, "cannot read %s", path);
+        goto out;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        rc = err_set(e, QE_IO, "%s is not a regular file", path);
+        goto out;
+    }
+    m->size = (size_t)st.st_size;
+    m->data = NULL;
+    if (m->size > 0) {
+        void *p = mmap(NULL, m->size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) {
+            rc = err_sys(e, QE_IO, errno, "cannot map %s (%zu bytes)", path, m->size);
+            m->size = 0;
+            goto out;
+        }
+        m->data = p;
+    }
+out:
+    close(fd);
+    return rc;
+}
+
+void io_map_close(struct io_map *m)
+{
+    if (m->data) {
+        munmap((void *)(uintptr_t)m->data, m->size);
+    }
+    m->data = NULL;
+    m->size = 0;
+}
+
+int io_read_fd(int fd, const char *name, size_t max, struct buf *out, struct err *e)
+{
+    size_t start = out->len;
+    for (;;) {
+        buf_reserve(out, 65536);
+        ssize_t n = read(fd, out->data + out->len, 65536);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return err_sys(e, QE_IO, errno, "cannot read %s", name);
+        }
+        if (n == 0) {
+            break;
+        }
+        out->len += (size_t)n;
+        if (out->len - start > max) {
+            return err_set(e, QE_NOMEM, "%s is larger than the limit of %zu bytes", name, max);
+        }
+    }
+    out->data[out->len] = 0;
+    return 0;
+}
+
+int io_read_file(const char *path, size_t max, struct buf *out, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return err_sys(e, errno == ENOENT ? QE_NOTFOUND : QE_IO, errno, "cannot open %s", path);
+    }
+    int rc = io_read_fd(fd, path, max, out, e);
+    close(fd);
+    return rc;
+}
+
+int io_write_all(int fd, const void *p, size_t n, const char *name, struct err *e)
+{
+    const char *s = p;
+    while (n > 0) {
+        ssize_t k = io_fault() ? -1 : write(fd, s, n);
+        if (k < 0 && errno == EINTR) {
+            continue;
+        }
+        if (k < 0) {
+            return err_sys(e, QE_IO, errno, "cannot write %s", name);
+        }
+        s += k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+int io_pwrite_all(int fd, const void *p, size_t n, uint64_t off, const char *name, struct err *e)
+{
+    const char *s = p;
+    while (n > 0) {
+        ssize_t k = io_fault() ? -1 : pwrite(fd, s, n, (off_t)off);
+        if (k < 0 && errno == EINTR) {
+            continue;
+        }
+        if (k < 0) {
+            return err_sys(e, QE_IO, errno, "cannot write %s", name);
+        }
+        s += k;
+        off += (uint64_t)k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+int io_mkdirs(const char *path, mode_t mode, struct err *e)
+{
+    if (!path[0]) {
+        return 0;
+    }
+    char *p = mem_strdup(path);
+    int rc = 0;
+    for (char *s = p + 1;; s++) {
+        if (*s && *s != '/') {
+            continue;
+        }
+        char c = *s;
+        *s = 0;
+        if (mkdir(p, mode) < 0 && errno != EEXIST) {
+            rc = err_sys(e, QE_IO, errno, "cannot make the directory %s", p);
+            break;
+        }
+        *s = c;
+        if (!c) {
+            break;
+        }
+    }
+    free(p);
+    return rc;
+}
+
+char *io_join(const char *dir, const char *name)
+{
+    struct buf b = BUF_INIT;
+    buf_printf(&b, "%s/%s", dir, name);
+    return buf_take(&b);
+}
+
+static char *xdg(const char *var, const char *under_home)
+{
+    const char *v = getenv(var);
+    if (v && v[0] == '/') {
+        return io_join(v, "quasar");
+    }
+    const char *home = getenv("HOME");
+    struct buf b = BUF_INIT;
+    buf_printf(&b, "%s/%s/quasar", home && home[0] == '/' ? home : "/tmp", under_home);
+    return buf_take(&b);
+}
+
+char *io_xdg_config(void)
+{
+    return xdg("XDG_CONFIG_HOME", ".config");
+}
+
+char *io_xdg_data(void)
+{
+    return xdg("XDG_DATA_HOME", ".local/share");
+}
+
+char *io_xdg_state(void)
+{
+    return xdg("XDG_STATE_HOME", ".local/state");
+}
+
+int tmp_out_create(struct tmp_out *t, const char *path, mode_t mode, struct err *e)
+{
+    struct buf b = BUF_INIT;
+    buf_printf(&b, "%s.tmp-XXXXXX", path);
+    char *tmp = buf_take(&b);
+    int fd = io_fault() ? -1 : mkostemp(tmp, O_CLOEXEC);
+    if (fd < 0) {
+        int rc = err_sys(e, QE_IO, errno, "cannot create %s", path);
+        free(tmp);
+        return rc;
+    }
+    if (fchmod(fd, mode) < 0) {
+        int rc = err_sys(e, QE_IO, errno, "cannot set the mode of %s", path);
+        close(fd);
+        unlink(tmp);
+        free(tmp);
+        return rc;
+    }
+    t->fd = fd;
+    t->tmp_path = tmp;
+    t->committed = false;
+    return 0;
+}
+
+static int sync_directory_of(const char *path, struct err *e)
+{
+    char *dir = mem_strdup(path);
+    char *slash = strrchr(dir, '/');
+    if (slash == dir) {
+        slash[1] = 0;
+    } else if (slash) {
+        *slash = 0;
+    } else {
+        dir[0] = '.';
+        dir[1] = 0;
+    }
+    int rc = 0;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || io_fault() || (fsync(fd) < 0 && errno != EINVAL)) {
+        rc = err_sys(e, QE_IO, errno, "cannot sync the directory %s", dir);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    free(dir);
+    return rc;
+}
+
+int tmp_out_commit(struct tmp_out *t, const char *path, struct err *e)
+{
+    if (io_fault() || fsync(t->fd) < 0) {
+        return err_sys(e, QE_IO, errno, "cannot sync %s", path);
+    }
+    int fd = t->fd;
+    t->fd = -1;
+    if (close(fd) < 0) {
+        return err_sys(e, QE_IO, errno, "cannot close %s", path);
+    }
+    if (io_fault() || rename(t->tmp_path, path) < 0) {
+        return err_sys(e, QE_IO, errno, "cannot rename a temporary file to %s", path);
+    }
+    t->committed = true;
+    return sync_directory_of(path, e);
+}
+
+void tmp_out_fini(struct tmp_out *t)
+{
+    if (t->fd >= 0) {
+        close(t->fd);
+    }
+    if (t->tmp_path && !t->committed) {
+        unlink(t->tmp_path);
+    }
+    free(t->tmp_path);
+    t->fd = -1;
+    t->tmp_path = NULL;
+}

@@ -1,0 +1,17 @@
+#ifndef QUASAR_CMD_CMD_H
+#define QUASAR_CMD_CMD_H
+
+#include "base/conf.h"
+#include "base/err.h"
+
+/*
+ * One subcommand. The options (src/cmd/options.c) are parsed before it runs;
+ * args are the words left over. Returns a status code; on failure the message
+ * in e becomes the one line on standard error, and err_exit_status(code) the
+ * exit status.
+ */
+typedef int (*cmd_fn)(const struct conf *cf, int nargs, char **args, struct err *e);
+
+int cmd_config(const struct conf *cf, int nargs, char **args, struct err *e);
+
+#endif

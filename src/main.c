@@ -1,0 +1,115 @@
+/* The program's entry: chooses the command, gathers its options, runs it, and
+ * turns the status into one line on standard error and an exit status. */
+#include "config.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/mem.h"
+#include "cmd/cmd.h"
+#include "cmd/options.h"
+
+struct command {
+    const char *name;
+    unsigned bit;
+    cmd_fn run;
+    const char *args;
+    const char *help;
+};
+
+static const struct command commands[] = {
+    {"config", C_CONFIG, cmd_config, "", "show every setting and where it came from"},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+static const struct command *find_command(const char *name)
+{
+    for (const struct command *c = commands; c->name; c++) {
+        if (strcmp(c->name, name) == 0) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static void print_help(void)
+{
+    printf("usage: quasar [MODEL] [options]            chat\n"
+           "       quasar COMMAND [arguments] [options]\n\ncommands:\n");
+    for (const struct command *c = commands; c->name; c++) {
+        printf("  %-10s %-16s %s\n", c->name, c->args, c->help);
+    }
+    printf("\nquasar COMMAND --help lists the options of one. man quasar has everything.\n");
+}
+
+static void print_command_help(const struct command *c, const struct conf *cf)
+{
+    struct buf b = BUF_INIT;
+    conf_help(cf, c->bit, &b);
+    printf("usage: quasar %s %s [options]\n%s.\n\n%s", c->name, c->args, c->help,
+           b.data ? b.data : "");
+    buf_free(&b);
+}
+
+static int run_command(const struct command *c, int argc, char **argv, struct err *e)
+{
+    struct conf *cf = conf_create(options_table);
+    char **args = mem_array((size_t)argc + 1, sizeof *args);
+    int nargs = 0;
+    int rc = conf_parse_args(cf, c->bit, argc, argv, &nargs, args, e);
+    if (rc == 0 && conf_flag(cf, "help")) {
+        print_command_help(c, cf);
+        goto out;
+    }
+    if (rc == 0) {
+        rc = conf_load_env(cf, e);
+    }
+    if (rc == 0) {
+        char *dir = io_xdg_config();
+        char *path = io_join(dir, "config");
+        rc = conf_load_file(cf, path, true, e);
+        free(path);
+        free(dir);
+    }
+    if (rc == 0) {
+        rc = c->run(cf, nargs, args, e);
+    }
+out:
+    free(args);
+    conf_free(cf);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    setlocale(LC_ALL, "");
+    setlocale(LC_NUMERIC, "C");
+    if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
+        puts("quasar " PACKAGE_VERSION);
+        return 0;
+    }
+    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+                      strcmp(argv[1], "help") == 0)) {
+        print_help();
+        return 0;
+    }
+    const struct command *c = argc >= 2 ? find_command(argv[1]) : NULL;
+    struct err e = ERR_INIT;
+    int rc = 0;
+    if (c) {
+        rc = run_command(c, argc - 2, argv + 2, &e);
+    } else {
+        rc = err_set(&e, QE_USAGE, "there is no command \"%s\" (quasar --help lists them)",
+                     argc >= 2 ? argv[1] : "");
+    }
+    if (fflush(stdout) != 0 && rc == 0) {
+        rc = err_set(&e, QE_IO, "cannot write to standard output");
+    }
+    if (rc < 0 && e.msg[0]) {
+        fprintf(stderr, "quasar: %s\n", e.msg);
+    }
+    return err_exit_status(rc);
+}

@@ -1,0 +1,262 @@
+/* src/base: errors, buffers, files, UTF-8, JSON text, hashes, Philox, options. */
+#include "config.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/conf.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/jsonio.h"
+#include "base/mem.h"
+#include "base/philox.h"
+#include "base/utf8.h"
+
+static void philox_known_answers(void **state)
+{
+    (void)state;
+    const struct {
+        uint32_t ctr[4], key[2], want[4];
+    } t[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{~0U, ~0U, ~0U, ~0U}, {~0U, ~0U}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        uint32_t out[4];
+        philox4x32(t[i].ctr, t[i].key, out);
+        assert_memory_equal(out, t[i].want, sizeof out);
+    }
+}
+
+static void sha256_known_answer(void **state)
+{
+    (void)state;
+    uint8_t d[SHA256_BYTES];
+    char hex[SHA256_HEX];
+    sha256_of("abc", 3, d);
+    hex_of(d, sizeof d, hex);
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+static void utf8_boundaries(void **state)
+{
+    (void)state;
+    const struct {
+        const char *s;
+        int want;
+        uint32_t cp;
+    } t[] = {
+        {"A", 1, 'A'},
+        {"\xC3\xA9", 2, 0xE9},
+        {"\xE2\x82\xAC", 3, 0x20AC},
+        {"\xF0\x9F\x98\x80", 4, 0x1F600},
+        {"\xC0\x80", 0, 0},
+        {"\xE0\x80\x80", 0, 0},
+        {"\xED\xA0\x80", 0, 0},
+        {"\xF4\x90\x80\x80", 0, 0},
+        {"\xE2\x82", -1, 0},
+        {"\xF0\x9F", -1, 0},
+        {"\x80", 0, 0},
+        {"\xFF", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        uint32_t cp = 0;
+        assert_int_equal(utf8_decode(t[i].s, strlen(t[i].s), &cp), t[i].want);
+        if (t[i].want > 0) {
+            assert_int_equal(cp, t[i].cp);
+            char out[4];
+            assert_int_equal(utf8_encode(cp, out), t[i].want);
+            assert_memory_equal(out, t[i].s, (size_t)t[i].want);
+        }
+    }
+    assert_int_equal(utf8_complete_prefix("ab\xE2\x82", 4), 2);
+    assert_int_equal(utf8_complete_prefix("ab\xE2\x82\xAC", 5), 5);
+    assert_int_equal(utf8_complete_prefix("\xFF\xFF", 2), 2);
+    struct buf b = BUF_INIT;
+    utf8_sanitize("a\xE2\x82z\xFF\xF0\x9F\x98", 8, &b);
+    assert_string_equal(b.data, "a\xEF\xBF\xBDz\xEF\xBF\xBD\xEF\xBF\xBD");
+    buf_free(&b);
+}
+
+static void utf8_clusters(void **state)
+{
+    (void)state;
+    /* a family of three joined by zero-width joiners is one cluster */
+    const char *fam = "\xF0\x9F\x91\xA8\xE2\x80\x8D\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7";
+    assert_int_equal(utf8_cluster_len(fam, strlen(fam)), strlen(fam));
+    assert_int_equal(utf8_cluster_len_back(fam, strlen(fam)), strlen(fam));
+    assert_int_equal(utf8_cluster_len("e\xCC\x81x", 4), 3);
+    assert_int_equal(utf8_cluster_len_back("xe\xCC\x81", 4), 3);
+    assert_int_equal(utf8_cells(0x4E00), 2);
+    assert_int_equal(utf8_cells(0x301), 0);
+    assert_int_equal(utf8_cells('a'), 1);
+    assert_int_equal(utf8_cells(7), -1);
+}
+
+static void json_numbers_like_python(void **state)
+{
+    (void)state;
+    const struct {
+        double x;
+        const char *want;
+    } t[] = {{1.0, "1.0"},
+             {0.1, "0.1"},
+             {1e16, "1e+16"},
+             {1e-5, "1e-05"},
+             {123456.789, "123456.789"},
+             {-2.5, "-2.5"},
+             {1e15, "1000000000000000.0"},
+             {0.0001, "0.0001"},
+             {0.0, "0.0"},
+             {1.5e300, "1.5e+300"}};
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct buf b = BUF_INIT;
+        json_t *v = json_real(t[i].x);
+        json_write_spaced(v, &b);
+        assert_string_equal(b.data, t[i].want);
+        json_decref(v);
+        buf_free(&b);
+    }
+}
+
+static void json_refuses(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    json_t *v = NULL;
+    assert_int_equal(json_parse("{\"a\":1,\"a\":2}", 13, "x", &v, &e), QE_FORMAT);
+    assert_int_equal(json_parse("{", 1, "x", &v, &e), QE_FORMAT);
+    assert_null(strchr(e.msg, '\n'));
+    assert_int_equal(json_parse("{\"n\": 70000}", 12, "x", &v, &e), 0);
+    int64_t n = 0;
+    assert_int_equal(json_get_int(v, "n", true, 0, 65535, &n, &e), QE_FORMAT);
+    assert_non_null(strstr(e.msg, "65535"));
+    assert_int_equal(json_get_int(v, "m", true, 0, 1, &n, &e), QE_FORMAT);
+    assert_int_equal(json_get_int(v, "m", false, 0, 1, &n, &e), 0);
+    json_decref(v);
+}
+
+static char *temp_dir(void)
+{
+    char *d = mem_strdup("/tmp/quasar-test-XXXXXX");
+    assert_non_null(mkdtemp(d));
+    return d;
+}
+
+static void atomic_write_survives_faults(void **state)
+{
+    (void)state;
+    char *dir = temp_dir();
+    char *path = io_join(dir, "f");
+    for (unsigned n = 0; n < 8; n++) {
+        struct err e = ERR_INIT;
+        struct tmp_out t = TMP_OUT_INIT;
+        io_fault_set(n, ENOSPC);
+        int rc = tmp_out_create(&t, path, 0600, &e);
+        if (rc == 0) {
+            rc = io_write_all(t.fd, "hello", 5, path, &e);
+        }
+        if (rc == 0) {
+            rc = tmp_out_commit(&t, path, &e);
+        }
+        tmp_out_fini(&t);
+        io_fault_set(0, 0);
+        struct buf b = BUF_INIT;
+        int got = io_read_file(path, 100, &b, &e);
+        if (rc == 0) {
+            assert_int_equal(got, 0);
+        }
+        if (got == 0) {
+            assert_string_equal(b.data, "hello"); /* whole, or not there */
+        }
+        buf_free(&b);
+        unlink(path);
+    }
+    assert_int_equal(rmdir(dir), 0); /* no temporary file is left */
+    free(path);
+    free(dir);
+}
+
+static const struct conf_opt table[] = {
+    {"alpha", 'a', CONF_INT, "5", 1, 9, "auto", 1, "N", "a number", false},
+    {"beta", 0, CONF_FLAG, "no", 1, 0, NULL, 1, NULL, "a switch", false},
+    {"gamma", 0, CONF_LIST, NULL, 1, 0, NULL, 1, "S", "words", false},
+    {"delta", 0, CONF_ENUM, "x", 1, 0, "x|y", 3, "E", "a choice", false},
+    {NULL, 0, CONF_FLAG, NULL, 1, 0, NULL, 0, NULL, NULL, false},
+};
+
+static void options_precedence(void **state)
+{
+    (void)state;
+    struct conf *c = conf_create(table);
+    struct err e = ERR_INIT;
+    char *args[8];
+    int n = 0;
+    char words[7][10] = {"--alpha=7", "word", "--beta", "--gamma", "p", "--gamma", "q"};
+    char *argv[7];
+    for (int i = 0; i < 7; i++) {
+        argv[i] = words[i];
+    }
+    assert_int_equal(conf_parse_args(c, 1, 7, argv, &n, args, &e), 0);
+    assert_int_equal(n, 1);
+    setenv("QUASAR_ALPHA", "3", 1);
+    setenv("QUASAR_DELTA", "y", 1);
+    assert_int_equal(conf_load_env(c, &e), 0);
+    unsetenv("QUASAR_ALPHA");
+    unsetenv("QUASAR_DELTA");
+    assert_int_equal(conf_int(c, "alpha", 0), 7);
+    assert_string_equal(conf_str(c, "delta"), "y");
+    assert_string_equal(conf_origin_text(c, "delta"), "environment");
+    assert_true(conf_flag(c, "beta"));
+    assert_int_equal(conf_list_len(c, "gamma"), 2);
+    assert_string_equal(conf_list_at(c, "gamma", 1), "q");
+    conf_free(c);
+}
+
+static void options_refuse(void **state)
+{
+    (void)state;
+    const struct {
+        const char *arg, *want;
+    } t[] = {{"--alpha=12", "outside"},   {"--alpha=x", "whole number"}, {"--alpa=1", "--alpha"},
+             {"--delta=z", "x|y"},        {"--alpha", "needs a value"},  {"-z", "no option"},
+             {"--beta=maybe", "neither"}, {"--zzzzzzz", "no option"}};
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct conf *c = conf_create(table);
+        struct err e = ERR_INIT;
+        char *argv[1] = {(char *)(uintptr_t)t[i].arg};
+        char *args[1];
+        int n = 0;
+        assert_int_equal(conf_parse_args(c, 1, 1, argv, &n, args, &e), QE_USAGE);
+        assert_non_null(strstr(e.msg, t[i].want));
+        conf_free(c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(sha256_known_answer),
+        cmocka_unit_test(utf8_boundaries),
+        cmocka_unit_test(utf8_clusters),
+        cmocka_unit_test(json_numbers_like_python),
+        cmocka_unit_test(json_refuses),
+        cmocka_unit_test(atomic_write_survives_faults),
+        cmocka_unit_test(options_precedence),
+        cmocka_unit_test(options_refuse),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
