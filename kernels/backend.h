@@ -1,0 +1,185 @@
+#ifndef QUASAR_KERNELS_BACKEND_H
+#define QUASAR_KERNELS_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/err.h"
+
+/*
+ * The one interface between the forward pass (src/engine/graph.c, written once)
+ * and what computes it. A backend works on batches of rows; a row is one token
+ * of one sequence. Calls are made by one thread, the engine's.
+ *
+ * Row independence: a row's result depends only on its own sequence, bit for
+ * bit, whatever other rows share the call, whatever slot and pages it has, and
+ * however a prompt is cut on multiples of BE_BLOCK. All matrix products of one
+ * backend accumulate over the input axis in one fixed order for every row count.
+ *
+ * Formulas: docs/model.md. Fixed for the family: attention heads of 256 with 64
+ * rotated, DeltaNet heads of 128, convolution of 4.
+ */
+
+#define BE_HEAD_DIM 256 /* attention head */
+#define BE_ROT_DIM  64
+#define BE_DN_DIM   128 /* DeltaNet key and value head */
+#define BE_CONV     4
+#define BE_BLOCK    64  /* DeltaNet prefill block; the absolute grid of cuts */
+#define BE_PAGE     256 /* tokens in one KV page; also the fixed attention split */
+#define BE_MAX_ROWS 16  /* rows of one decode step */
+
+enum be_kv { BE_KV_F32, BE_KV_F16 };
+enum be_mode {
+    BE_PREFILL, /* DeltaNet by blocks of BE_BLOCK; spans start on the grid, or
+                   run a short first block up to it */
+    BE_DECODE   /* DeltaNet step by step; at most BE_MAX_ROWS rows */
+};
+
+/* Geometry; everything else is fixed. Layer i is attention iff attention[i]. */
+struct be_shape {
+    int hidden, layers, ffn, vocab;
+    int vocab_used; /* ids from here on are padding: their logits are -inf */
+    int q_heads, kv_heads;
+    int k_heads, v_heads; /* DeltaNet; v head h reads k head h / (v_heads / k_heads) */
+    float eps;
+    double rope_base;
+    int rope_sections[3]; /* frequencies of the T, H, W axes: 11, 11, 10 */
+    const uint8_t *attention;
+    bool mtp;
+};
+
+/* One layer's tensors. Matrices are [out, in] in any dtype. Vectors (norms, A,
+ * dt_bias, conv, gated norm) are DT_F32 and in working form: norms hold 1 + w,
+ * a holds -exp(A_log), conv is [channels, 4]. */
+struct be_layer {
+    struct tensor norm;      /* input_layernorm, [hidden] */
+    struct tensor post_norm; /* the norm before the FFN, [hidden] */
+    struct tensor gate, up, down;
+    /* attention: q is [q_heads * 512, hidden], per head q 256 then gate 256 */
+    struct tensor q, k, v, o, q_norm, k_norm;
+    /* DeltaNet: qkv rows are q, k, v head-major */
+    struct tensor qkv, z, b, a, out, conv, a_log, dt_bias, gnorm;
+};
+
+struct be_weights {
+    struct tensor embed, head, norm;
+    const struct be_layer *layers; /* shape.layers of them */
+    /* MTP, when shape.mtp: fc is [hidden, 2 hidden], embedding half first */
+    struct tensor mtp_fc, mtp_enorm, mtp_hnorm, mtp_norm;
+    struct be_layer mtp_layer; /* attention */
+};
+
+/* Sampling of one row: filters in the order of docs/sampling.md. temp 0 is
+ * greedy: the lowest id among the largest logits. Neutral values switch a
+ * filter off: top_k 0, top_p 1, min_p 0. */
+struct be_sample {
+    float temp, top_p, min_p;
+    int top_k;
+    uint64_t seed;
+    uint32_t pos; /* absolute position of the token being drawn */
+};
+
+/* A run of consecutive rows of one sequence. */
+struct be_span {
+    int slot;             /* recurrent state */
+    int pos;              /* sequence index of the first row = its KV position */
+    int n;                /* rows */
+    const int32_t *pages; /* page table; covers positions 0 .. pos + n - 1 */
+};
+
+/* Rows of span i follow those of span i - 1. Decode spans of one slot in one
+ * batch are not allowed; several rows of one sequence are one span. */
+struct be_batch {
+    enum be_mode mode;
+    int n_rows, n_spans;
+    const struct be_span *spans;
+    const int32_t *tokens;    /* n_rows */
+    const int32_t (*rope)[3]; /* n_rows positions (T, H, W), or NULL: pos + i for all three */
+};
+
+struct be_opts {
+    int threads;     /* 0: all cores */
+    const char *isa; /* CPU: NULL or "auto", "avx512", "avx2", "portable" */
+    int device;      /* CUDA */
+    enum be_kv kv;
+    int slots;       /* recurrent states */
+    int pages;       /* KV pages, shared by all sequences; per attention layer + MTP */
+    int max_prefill; /* rows of one prefill call at most */
+};
+
+/* Where a row of be_mtp_embed takes its hidden state from. */
+enum { BE_H_SLOT = -1, BE_H_CHAIN = -2 };
+
+struct backend; /* one model on one device, its caches and workspace */
+
+struct be_ops {
+    const char *name; /* "cpu", "cuda" */
+
+    /* Opens a backend over tensors that stay mapped until close; checks every
+     * shape and dtype and refuses by tensor name. progress (may be NULL) is
+     * called with 0..1. */
+    int (*open)(const struct be_shape *shape, const struct be_weights *weights,
+                const struct be_opts *opts, void (*progress)(void *ctx, double done), void *ctx,
+                struct backend **out, struct err *e);
+    void (*close)(struct backend *b);
+    /* "AVX-512, 2 threads" or "NVIDIA H200, sm_90". Borrowed. */
+    const char *(*describe)(const struct backend *b);
+
+    /* ---- forward. begin fixes the batch; the calls that follow work on its
+     * rows in the residual stream x [n_rows, hidden]. */
+    int (*begin)(struct backend *b, const struct be_batch *batch, struct err *e);
+    int (*embed)(struct backend *b, struct err *e);          /* x = embed[token] */
+    int (*gdn)(struct backend *b, int layer, struct err *e); /* x += gdn(norm(x)); advances state */
+    int (*attention)(struct backend *b, int layer, struct err *e); /* x += attention(norm(x)) */
+    int (*ffn)(struct backend *b, int layer, struct err *e);       /* x += ffn(post_norm(x)) */
+    int (*final_norm)(struct backend *b, struct err *e);           /* h = norm(x), every row */
+    /* logits[i] = h[rows[i]] head^T, i < n; n <= max(BE_MAX_ROWS, …) see max_out */
+    int (*head)(struct backend *b, const int32_t *rows, int n, struct err *e);
+    /* ids[i] from logits[i]; n as in the head call before it */
+    int (*sample)(struct backend *b, const struct be_sample *s, int n, int32_t *ids, struct err *e);
+    int max_out; /* most rows of one head call */
+
+    /* ---- MTP. h rows of the main pass stay valid until the next final_norm;
+     * hidden_save keeps one beside the slot's state. mtp_embed begins a batch of
+     * its own whose row i pairs tokens[i] with the hidden state source[i]: a row
+     * of h, BE_H_SLOT (the slot's saved one) or BE_H_CHAIN (row i of the last
+     * MTP pass's m); then x = fc(concat(enorm(embed[token]), hnorm(hidden))).
+     * mtp_layer runs the layer and m = mtp_norm(x). Row at position p pairs
+     * hidden p with token p + 1. kv_only: only keys and values are needed.
+     * mtp_head: logits[i] = m[rows[i]] head^T. */
+    int (*hidden_save)(struct backend *b, int row, int slot, struct err *e);
+    int (*mtp_embed)(struct backend *b, const struct be_batch *batch, const int32_t *source,
+                     struct err *e);
+    int (*mtp_layer)(struct backend *b, bool kv_only, struct err *e);
+    int (*mtp_head)(struct backend *b, const int32_t *rows, int n, struct err *e);
+
+    /* ---- reading results (synchronises). */
+    int (*read_logits)(struct backend *b, int i, float *out /* vocab */, struct err *e);
+    int (*read_hidden)(struct backend *b, int row, float *out /* hidden */, struct err *e);
+
+    /* ---- state. A slot's state is one opaque blob of state_size bytes: every
+     * DeltaNet layer's recurrent and convolution state and the saved hidden. A
+     * page's blob holds its keys and values in every layer. */
+    size_t (*state_size)(const struct backend *b);
+    size_t (*page_size)(const struct backend *b);
+    int (*state_reset)(struct backend *b, int slot, struct err *e); /* empty sequence */
+    int (*state_copy)(struct backend *b, int dst, int src, struct err *e);
+    int (*state_export)(struct backend *b, int slot, void *out, struct err *e);
+    int (*state_import)(struct backend *b, int slot, const void *in, struct err *e);
+    int (*page_copy)(struct backend *b, int dst, int src, struct err *e);
+    int (*page_export)(struct backend *b, int page, void *out, struct err *e);
+    int (*page_import)(struct backend *b, int page, const void *in, struct err *e);
+    /* For tests and score --states: fp32 copies. conv is [channels, 3] oldest
+     * first; s is [v_heads, 128 (key), 128 (value)]; keys and values are
+     * [n, kv_heads, 256] from position 0. NULL skips one. */
+    int (*read_gdn)(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e);
+    int (*read_kv)(struct backend *b, int layer, const int32_t *pages, int n, float *k, float *v,
+                   struct err *e);
+};
+
+/* The CPU backend. Always there. */
+const struct be_ops *backend_cpu(void);
+
+#endif

@@ -1,0 +1,96 @@
+#ifndef QUASAR_CONV_CONV_H
+#define QUASAR_CONV_CONV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "view/view.h"
+
+/*
+ * Conversations: the only place where text, tokens, the engine and the disk
+ * meet. A conv owns the loaded model and the engine thread; a chat is one
+ * conversation in it. Nothing here waits for the engine: requests are queued,
+ * and what happens comes back as events, read by one thread.
+ */
+struct conv;
+struct chat;
+
+struct conv_opts {
+    const char *model;              /* path, name under the data folder, or "demo" */
+    const char *backend, *isa, *kv; /* as the options; NULL: auto */
+    int device, threads, ctx, slots;
+    bool verify_weights;
+    const char *template; /* NULL: the model's own */
+    const char *effort;   /* NULL: default */
+    int think, preserve;  /* -1 default */
+    const char *system;   /* NULL: none */
+    /* sampling; a NaN or -2 means the model's default */
+    double temp, top_p, min_p;
+    int top_k;
+    int64_t seed;   /* -1: a fresh one per turn */
+    int max_tokens; /* -1: to the end of the window */
+    const char *const *stop;
+    size_t n_stop;
+    bool save; /* keep the transcript in the catalogue of conversations */
+};
+
+/* Everything at its default. */
+struct conv_opts conv_opts_default(void);
+
+enum conv_event_kind {
+    CE_LOADING, /* progress 0..1 */
+    CE_READY,   /* the model can answer; view_model is filled */
+    CE_FAILED,  /* loading failed: text says why; nothing more will come */
+    CE_QUEUED,  /* a turn waits for the engine */
+    CE_PREFILL, /* progress 0..1; done, total tokens */
+    CE_THOUGHT, /* text: more of the thought */
+    CE_TEXT,    /* text: more of the answer */
+    CE_TOOL,    /* text: one whole tool call as JSON {name, arguments} */
+    CE_END      /* the turn is over and stored; reason; text on CE_R_ERROR */
+};
+enum conv_reason { CE_R_STOP, CE_R_LENGTH, CE_R_CANCELLED, CE_R_TOOL, CE_R_ERROR };
+
+/* Text pieces are whole characters. text is owned by the event. */
+struct conv_event {
+    enum conv_event_kind kind;
+    struct chat *chat; /* NULL for loading events */
+    enum conv_reason reason;
+    double progress;
+    int done, total;
+    struct buf text;
+};
+void conv_event_fini(struct conv_event *ev);
+
+/* Returns at once; the model loads behind it (CE_LOADING … CE_READY). */
+int conv_open(const struct conv_opts *o, struct conv **out, struct err *e);
+/* Stops every turn, waits for the engine thread, frees all chats. */
+void conv_close(struct conv *c);
+
+/* Readable (poll) when events wait. */
+int conv_fd(const struct conv *c);
+/* Takes the next event; false when there is none now. */
+bool conv_next(struct conv *c, struct conv_event *ev);
+/* Waits up to timeout_ms (-1: for ever) for one; false on timeout. */
+bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms);
+
+/* Latest figures; never blocks. Model name and so on are empty before CE_READY. */
+void conv_view_model(const struct conv *c, struct view_model *out);
+void chat_view(const struct chat *t, struct view_chat *out);
+
+struct chat *chat_create(struct conv *c);
+void chat_free(struct chat *t);
+/* Queues one user turn; its events follow. Turns of one chat are answered in
+ * order. Works before CE_READY too. QE_NOMEM when the text alone exceeds the
+ * window (known only once the model is loaded: then as CE_END with CE_R_ERROR). */
+int chat_send(struct chat *t, const char *text, size_t n, struct err *e);
+/* Stops the running turn (CE_END, cancelled, what was said stays); a turn that
+ * only waits is dropped. No effect when idle. */
+void chat_stop(struct chat *t);
+/* Forgets the conversation and starts a new one. Only when idle. */
+void chat_clear(struct chat *t);
+bool chat_busy(const struct chat *t);
+
+#endif

@@ -1,0 +1,140 @@
+#ifndef QUASAR_ENGINE_ENGINE_H
+#define QUASAR_ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/*
+ * The inference engine: one model, many sequences. Tokens in, logits and tokens
+ * out; no text, no files besides the model, no threads of its own (the backend
+ * may use some inside a call). One thread at a time may call it. Sequences are
+ * small integers; their order, company and slots never change a result.
+ */
+struct engine;
+struct container;
+
+enum engine_backend { EB_AUTO, EB_CPU, EB_CUDA };
+enum engine_kv { EKV_AUTO, EKV_F32, EKV_F16 };
+
+struct engine_opts {
+    enum engine_backend backend;
+    int device;
+    int threads;     /* 0: all cores */
+    const char *isa; /* NULL: best */
+    int ctx;         /* window in tokens of one sequence; 0: auto */
+    int slots;       /* sequences at once; 0: 16 */
+    enum engine_kv kv;
+    int chunk; /* prefill rows per backend call, a multiple of 64; 0: 2048 */
+    void (*progress)(void *ctx, double done); /* 0..1 while weights load; may be NULL */
+    void *progress_ctx;
+};
+
+struct engine_info {
+    const char *model_name; /* "demo", "qwen3.6-27b" */
+    const char *tier;
+    const char *backend;  /* "cpu" or "cuda" */
+    const char *device;   /* "AVX-512, 2 threads" */
+    const char *fallback; /* why the GPU is not used, or NULL */
+    int ctx, vocab, vocab_used, slots, hidden, layers;
+    bool mtp;
+    const int32_t *eos;
+    int n_eos;
+};
+
+/* Sampling defaults of the model file (generation_config.json). */
+struct engine_sampling {
+    float temp, top_p, min_p;
+    int top_k;
+};
+
+/* c is borrowed and must outlive the engine. */
+int engine_open(const struct container *c, const struct engine_opts *o, struct engine **out,
+                struct err *e);
+void engine_close(struct engine *g);
+const struct engine_info *engine_info(const struct engine *g);
+struct engine_sampling engine_defaults(const struct engine *g);
+
+/* ---- sequences ---- */
+int engine_seq_open(struct engine *g, int *seq, struct err *e); /* QE_BUSY: no slot left */
+void engine_seq_close(struct engine *g, int seq);
+void engine_seq_reset(struct engine *g, int seq);
+int engine_seq_len(const struct engine *g, int seq); /* tokens computed so far */
+/* dst becomes a copy of src (recurrent state copied, pages shared until written). */
+int engine_seq_fork(struct engine *g, int dst, int src, struct err *e);
+/* Whole state of a sequence as one buffer; size first. Exact restore. */
+size_t engine_seq_state_size(const struct engine *g, int seq);
+int engine_seq_export(struct engine *g, int seq, void *out, struct err *e);
+int engine_seq_import(struct engine *g, int seq, const void *in, size_t n, struct err *e);
+
+/* ---- computing ----
+ * Results of the last computing call are numbered by output; they stay readable
+ * until the next one. */
+
+/* Appends n tokens to a sequence by the prefill path, cutting them at multiples
+ * of 64 into chunks of at most max_rows (0: the engine's own). Output i belongs
+ * to want[i] (an index into tokens, ascending, n_want >= 0), at most
+ * engine_max_outputs; sink, when not NULL, is called instead, once for each
+ * wanted row as soon as its chunk is done, and then any number may be wanted.
+ * cancel (may be NULL) is polled between chunks. On failure or cancellation the
+ * sequence stands after the last finished chunk. */
+typedef int (*engine_sink_fn)(void *ctx, int index, int output, struct err *e);
+struct engine_prefill {
+    int seq;
+    const int32_t *tokens;
+    int n;
+    const int32_t *want;
+    int n_want;
+    engine_sink_fn sink;
+    void *sink_ctx;
+    const volatile int *cancel;
+    void (*progress)(void *ctx, int done, int total);
+    void *progress_ctx;
+    int max_rows;
+};
+int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err *e);
+int engine_max_outputs(const struct engine *g);
+
+/* One decode step: appends tokens[i] to sequence seqs[i], 1..16 rows. Several
+ * rows of one sequence are in order and equal the same steps one by one.
+ * Output i is row i. */
+int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int n, struct err *e);
+
+struct engine_draw {
+    float temp, top_p, min_p;
+    int top_k;
+    uint64_t seed;
+};
+/* Draws ids[i] from output outputs[i] (which belongs to sequence seqs[i]); the
+ * noise is that of the position the drawn token will take. */
+int engine_sample(struct engine *g, const int *outputs, const struct engine_draw *d, int n,
+                  int32_t *ids, struct err *e);
+
+/* Copies of output i: vocab logits (padding ids are -inf); hidden values after
+ * the final norm. */
+int engine_logits(struct engine *g, int output, float *out, struct err *e);
+int engine_hidden(struct engine *g, int output, float *out, struct err *e);
+
+/* depth chained greedy drafts for the tokens after `next`, where next follows
+ * the sequence's last computed token (which output `output` belongs to). The
+ * sequence's own state does not change. */
+int engine_mtp_draft(struct engine *g, int seq, int32_t next, int depth, int32_t *ids,
+                     struct err *e);
+
+/* fp32 copies of internal state for comparison with other implementations; see
+ * struct be_ops.read_gdn and read_kv. */
+int engine_read_gdn(struct engine *g, int seq, int layer, float *conv, float *s, struct err *e);
+int engine_read_kv(struct engine *g, int seq, int layer, float *k, float *v, struct err *e);
+
+/* Figures for bench and gauges, since open. */
+struct engine_counters {
+    uint64_t prefill_tokens, decode_rows, decode_steps;
+    double prefill_s, decode_s;
+};
+struct engine_counters engine_counters(const struct engine *g);
+/* Bytes of weights one decode step of one row reads. */
+uint64_t engine_bytes_per_step(const struct engine *g);
+
+#endif

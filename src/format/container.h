@@ -1,0 +1,59 @@
+#ifndef QUASAR_FORMAT_CONTAINER_H
+#define QUASAR_FORMAT_CONTAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "base/dtype.h"
+#include "base/err.h"
+
+/*
+ * A model file, mapped: version 2 (.qsr, ours, docs/container.md) or version 1
+ * (.q27 with its .tok beside it). After opening, a reader sees one convention
+ * whatever the file: Hugging Face names without the text prefix
+ * ("embed_tokens.weight", "layers.3.self_attn.q_proj.weight", "mtp.fc.weight",
+ * "lm_head.weight", "norm.weight"), value heads in grouped (Hugging Face) order,
+ * q_proj rows as [q | gate] per head. Two kinds of value differ by file and are
+ * told by container_norms_folded: norm weights with the +1 already in, and
+ * A_log already as -exp(A_log) (both true for version 1, false for version 2).
+ *
+ * Opening checks every size and offset, the digest of header, metadata and
+ * small blobs; the digests of large weight blobs only with verify.
+ */
+struct container;
+
+enum container_blob {
+    CB_TOKENIZER,        /* tokenizer.json, or the bytes of a .tok */
+    CB_TOKENIZER_CONFIG, /* tokenizer_config.json */
+    CB_TEMPLATE,         /* chat_template.jinja */
+    CB_GENERATION,       /* generation_config.json */
+    CB_CONFIG,           /* config.json as the source had it */
+    CB_CARD              /* model card, Markdown */
+};
+
+/* *out is owned by the caller; tensors and blobs are borrowed from it. */
+int container_open(const char *path, bool verify, struct container **out, struct err *e);
+void container_close(struct container *c);
+
+size_t container_count(const struct container *c);
+const struct tensor *container_at(const struct container *c, size_t i);
+const struct tensor *container_find(const struct container *c, const char *name); /* or NULL */
+
+/* Bytes of a blob; false when the file has none. */
+bool container_get(const struct container *c, enum container_blob which, const char **p, size_t *n);
+
+/* The normalised model description, keys of config.json's text part
+ * ("hidden_size", "num_hidden_layers", "layer_types", …) whatever the source. */
+const json_t *container_config(const struct container *c);
+/* The file's own metadata object: tier, provenance, digests, source. */
+const json_t *container_meta(const struct container *c);
+bool container_norms_folded(const struct container *c);
+int container_version(const struct container *c);
+uint64_t container_file_size(const struct container *c);
+/* 64 hex digits that identify weights and configuration, the same wherever the
+ * file lies. */
+const char *container_digest(const struct container *c);
+
+#endif

@@ -1,0 +1,31 @@
+#ifndef QUASAR_VIEW_VIEW_H
+#define QUASAR_VIEW_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Plain figures that lower parts fill and upper parts show. */
+
+struct view_model {
+    char name[64];
+    char tier[16];
+    char backend[16];   /* cpu, cuda */
+    char device[64];    /* "AVX-512, 2 threads" */
+    char fallback[128]; /* why the GPU is not used; empty when it is */
+    int ctx;            /* window in tokens */
+    bool ready;
+};
+
+struct view_chat {
+    bool busy;
+    int context_used;  /* tokens of this conversation */
+    int prompt_tokens; /* of the running or last turn */
+    int cached_tokens; /* of those, not computed again */
+    int output_tokens;
+    double prefill_s, decode_s;
+    double tok_s;  /* output tokens per second of decoding, this turn */
+    double ttft_s; /* from chat_send to the first token */
+    bool saved;    /* the transcript is on disk up to the last finished turn */
+};
+
+#endif
