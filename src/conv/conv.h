@@ -92,5 +92,10 @@ void chat_stop(struct chat *t);
 /* Forgets the conversation and starts a new one. Only when idle. */
 void chat_clear(struct chat *t);
 bool chat_busy(const struct chat *t);
+/* Changes one setting for the turns that follow: temp, top-k, top-p, min-p,
+ * seed, max-tokens (as the options of these names), think (on, off), effort,
+ * system (any text); the value "default" goes back to the model's own (system:
+ * none). QE_USAGE names the key, the value and what is allowed. */
+int chat_set(struct chat *t, const char *key, const char *value, struct err *e);
 
 #endif
