@@ -9,7 +9,7 @@ extern "C" {
 
 /* What there is to know about one CUDA device. */
 struct cuda_device_info {
-    char name[128];
+    char name[256];
     int cc_major, cc_minor; /* compute capability */
     int n_sm;
     size_t mem_total, mem_free;          /* bytes */
