@@ -5,6 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <jansson.h>
+
+#include "base/dtype.h"
 #include "base/err.h"
 
 /*
@@ -15,6 +18,8 @@
  */
 struct engine;
 struct container;
+
+#define ENGINE_MAX_DRAFT 16
 
 enum engine_backend { EB_AUTO, EB_CPU, EB_CUDA };
 enum engine_kv { EKV_AUTO, EKV_F32, EKV_F16 };
@@ -28,6 +33,11 @@ struct engine_opts {
     int slots;       /* sequences at once; 0: 16 */
     enum engine_kv kv;
     int chunk; /* prefill rows per backend call, a multiple of 64; 0: 2048 */
+    /* Ids from here on are padding and never drawn: the tokenizer's size. 0: as
+     * the model file says, else the whole vocabulary. */
+    int vocab_used;
+    const char *fallback; /* why no GPU was chosen, for engine_info; copied; may be NULL */
+    bool no_mtp;          /* do not keep the MTP layer's cache: no drafts */
     void (*progress)(void *ctx, double done); /* 0..1 while weights load; may be NULL */
     void *progress_ctx;
 };
@@ -53,6 +63,22 @@ struct engine_sampling {
 /* c is borrowed and must outlive the engine. */
 int engine_open(const struct container *c, const struct engine_opts *o, struct engine **out,
                 struct err *e);
+
+/* The same over tensors from elsewhere (made in memory): names, order and
+ * conventions as container.h describes. Everything is borrowed and must outlive
+ * the engine. */
+struct engine_source {
+    const struct tensor *(*find)(void *ctx, const char *name); /* NULL: none of that name */
+    void *ctx;
+    const json_t *config;   /* keys of config.json */
+    const char *generation; /* generation_config.json, or NULL */
+    size_t generation_size;
+    const char *name, *tier;
+    const char *digest; /* identifies the weights: states of another are refused */
+    bool norms_folded;
+};
+int engine_open_source(const struct engine_source *s, const struct engine_opts *o,
+                       struct engine **out, struct err *e);
 void engine_close(struct engine *g);
 const struct engine_info *engine_info(const struct engine *g);
 struct engine_sampling engine_defaults(const struct engine *g);
@@ -76,10 +102,12 @@ int engine_seq_import(struct engine *g, int seq, const void *in, size_t n, struc
 /* Appends n tokens to a sequence by the prefill path, cutting them at multiples
  * of 64 into chunks of at most max_rows (0: the engine's own). Output i belongs
  * to want[i] (an index into tokens, ascending, n_want >= 0), at most
- * engine_max_outputs; sink, when not NULL, is called instead, once for each
- * wanted row as soon as its chunk is done, and then any number may be wanted.
- * cancel (may be NULL) is polled between chunks. On failure or cancellation the
- * sequence stands after the last finished chunk. */
+ * engine_max_outputs, all in the last 64 tokens; sink, when not NULL, is called
+ * instead, once for each wanted row as soon as its chunk is done, and then any
+ * number may be wanted anywhere. The sink may read the output it is given but
+ * not compute. cancel (may be NULL) is polled between chunks. When cancelled the
+ * sequence stands after the last finished chunk; when the backend fails the
+ * sequence must be reset. */
 typedef int (*engine_sink_fn)(void *ctx, int index, int output, struct err *e);
 struct engine_prefill {
     int seq;
@@ -118,10 +146,15 @@ int engine_logits(struct engine *g, int output, float *out, struct err *e);
 int engine_hidden(struct engine *g, int output, float *out, struct err *e);
 
 /* depth chained greedy drafts for the tokens after `next`, where next follows
- * the sequence's last computed token (which output `output` belongs to). The
- * sequence's own state does not change. */
+ * the sequence's last computed token. The sequence's own state does not change;
+ * the outputs of the last computing call are gone. At most
+ * ENGINE_MAX_DRAFT. */
 int engine_mtp_draft(struct engine *g, int seq, int32_t next, int depth, int32_t *ids,
                      struct err *e);
+
+/* The deepest position up to which the MTP layer's cache holds pairs of true
+ * hidden states and tokens (not drafts): one less than the length. */
+int engine_mtp_len(const struct engine *g, int seq);
 
 /* fp32 copies of internal state for comparison with other implementations; see
  * struct be_ops.read_gdn and read_kv. */

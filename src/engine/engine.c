@@ -1,0 +1,334 @@
+/* The engine's face: opening a model on a backend, and its sequences. A
+ * sequence's number is the number of its recurrent-state slot. Computing is in
+ * compute.c, whole states in state.c. */
+#include "config.h"
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "engine/impl.h"
+#include "format/container.h"
+
+#define DEFAULT_SLOTS 16
+#define DEFAULT_CHUNK 2048
+#define MAX_SLOTS     1024
+
+/* Drafts may stand this far behind the last token of a full window. */
+#define PAGES_OF(ctx) kv_pages_for((ctx) + ENGINE_MAX_DRAFT)
+
+static uint64_t token_bytes(const struct be_shape *s, enum be_kv kv)
+{
+    uint64_t layers = s->mtp;
+    for (int i = 0; i < s->layers; i++) {
+        layers += s->attention[i];
+    }
+    return layers * 2 * (uint64_t)s->kv_heads * BE_HEAD_DIM * (kv == BE_KV_F16 ? 2 : 4);
+}
+
+static uint64_t available_memory(void)
+{
+    long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : (uint64_t)1 << 30;
+}
+
+/* The window: what was asked for, within the model's; automatically, what half
+ * of the free memory holds. All sequences together get up to that half too, and
+ * never less than one full window. */
+static int choose_pages(struct engine *g, const struct engine_opts *o, int slots, int *pages,
+                        struct err *e)
+{
+    uint64_t page = token_bytes(&g->m.shape, g->kv_format) * BE_PAGE;
+    uint64_t budget = page ? available_memory() / 2 / page : 1 << 20;
+    if (o->ctx < 0 || o->ctx > g->m.ctx_max) {
+        return err_set(e, QE_USAGE, "a window of %d tokens was asked for; the model's limit is %d",
+                       o->ctx, g->m.ctx_max);
+    }
+    g->ctx = o->ctx;
+    if (g->ctx == 0) {
+        g->ctx = g->m.ctx_max;
+        if ((uint64_t)PAGES_OF(g->ctx) > budget) {
+            g->ctx = budget > 2 ? (int)(budget - 1) * BE_PAGE : BE_PAGE;
+        }
+    }
+    uint64_t most = (uint64_t)slots * (uint64_t)PAGES_OF(g->ctx);
+    uint64_t least = (uint64_t)PAGES_OF(g->ctx);
+    uint64_t n = most < budget ? most : budget;
+    n = n > least ? n : least;
+    *pages = n < (1 << 24) ? (int)n : 1 << 24;
+    return 0;
+}
+
+static int check_opts(const struct engine_opts *o, struct err *e)
+{
+    if (o->backend == EB_CUDA) {
+        return err_set(
+            e, QE_UNSUPPORTED,
+            "the CUDA backend of this build cannot run the model yet: use --backend cpu");
+    }
+    if (o->slots < 0 || o->slots > MAX_SLOTS) {
+        return err_set(e, QE_USAGE, "%d sequences at once were asked for; the limit is %d",
+                       o->slots, MAX_SLOTS);
+    }
+    if (o->chunk < 0 || o->chunk % BE_BLOCK != 0) {
+        return err_set(e, QE_USAGE, "a prefill chunk of %d rows is not a multiple of %d", o->chunk,
+                       BE_BLOCK);
+    }
+    return 0;
+}
+
+static void fill_info(struct engine *g, const struct engine_source *s, const struct engine_opts *o)
+{
+    g->name = mem_strdup(s->name ? s->name : "model");
+    g->tier = mem_strdup(s->tier ? s->tier : "");
+    g->fallback = o->fallback ? mem_strdup(o->fallback) : NULL;
+    g->info = (struct engine_info){.model_name = g->name,
+                                   .tier = g->tier,
+                                   .backend = g->ops->name,
+                                   .device = g->ops->describe(g->b),
+                                   .fallback = g->fallback,
+                                   .ctx = g->ctx,
+                                   .vocab = g->m.shape.vocab,
+                                   .vocab_used = g->m.shape.vocab_used,
+                                   .slots = g->slots.n,
+                                   .hidden = g->m.shape.hidden,
+                                   .layers = g->m.shape.layers,
+                                   .mtp = g->mtp,
+                                   .eos = g->m.eos,
+                                   .n_eos = g->m.n_eos};
+}
+
+static int open_backend(struct engine *g, const struct engine_opts *o, int slots, struct err *e)
+{
+    int pages = 0;
+    int rc = choose_pages(g, o, slots, &pages, e);
+    if (rc < 0) {
+        return rc;
+    }
+    struct be_opts bo = {.threads = o->threads,
+                         .isa = o->isa,
+                         .device = o->device,
+                         .kv = g->kv_format,
+                         .slots = slots,
+                         .pages = pages,
+                         .max_prefill = g->chunk};
+    rc = g->ops->open(&g->m.shape, &g->w.w, &bo, o->progress, o->progress_ctx, &g->b, e);
+    if (rc < 0) {
+        return rc;
+    }
+    g->graph = (struct graph){g->ops, g->b, &g->m.shape};
+    kv_pool_init(&g->pool, g->ops, g->b, pages);
+    rstate_init(&g->slots, slots);
+    g->seqs = mem_array((size_t)slots, sizeof *g->seqs);
+    size_t max_out = (size_t)g->ops->max_out;
+    g->out = mem_array(max_out, sizeof *g->out);
+    g->head_rows = mem_array(max_out, sizeof *g->head_rows);
+    g->draws = mem_array(max_out, sizeof *g->draws);
+    g->ids = mem_array(max_out, sizeof *g->ids);
+    size_t rows = (size_t)(g->chunk > BE_MAX_ROWS ? g->chunk : BE_MAX_ROWS);
+    g->scratch.pairs = mem_array(rows, sizeof *g->scratch.pairs);
+    g->scratch.source = mem_array(rows, sizeof *g->scratch.source);
+    g->scratch.spans = mem_array(BE_MAX_ROWS, sizeof *g->scratch.spans);
+    return 0;
+}
+
+int engine_open_source(const struct engine_source *s, const struct engine_opts *o,
+                       struct engine **out, struct err *e)
+{
+    struct engine *g = mem_zalloc(sizeof *g);
+    int rc = check_opts(o, e);
+    if (rc == 0) {
+        rc = model_config_read(s->config, &g->m, e);
+    }
+    if (rc == 0 && s->generation) {
+        rc = model_config_generation(&g->m, s->generation, s->generation_size, e);
+    }
+    if (rc == 0) {
+        rc = model_weights_read(s, &g->m, &g->w, e);
+    }
+    if (rc < 0) {
+        goto out_close;
+    }
+    if (o->vocab_used > 0 && o->vocab_used < g->m.shape.vocab_used) {
+        g->m.shape.vocab_used = o->vocab_used;
+    }
+    g->mtp = g->m.shape.mtp && !o->no_mtp;
+    g->ops = backend_cpu();
+    g->kv_format = o->kv == EKV_F32 ? BE_KV_F32 : BE_KV_F16;
+    g->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
+    strncpy(g->digest, s->digest ? s->digest : "", sizeof g->digest - 1);
+    rc = open_backend(g, o, o->slots ? o->slots : DEFAULT_SLOTS, e);
+    if (rc < 0) {
+        goto out_close;
+    }
+    fill_info(g, s, o);
+    *out = g;
+    return 0;
+out_close:
+    engine_close(g);
+    return rc;
+}
+
+static const struct tensor *find_in_container(void *ctx, const char *name)
+{
+    return container_find(ctx, name);
+}
+
+int engine_open(const struct container *c, const struct engine_opts *o, struct engine **out,
+                struct err *e)
+{
+    const json_t *meta = container_meta(c);
+    struct engine_opts opts = *o;
+    if (opts.vocab_used == 0) {
+        opts.vocab_used = (int)json_integer_value(json_object_get(meta, "vocab_used"));
+    }
+    struct engine_source s = {.find = find_in_container,
+                              .ctx = (void *)(uintptr_t)c, /* only read through */
+                              .config = container_config(c),
+                              .name = json_string_value(json_object_get(meta, "name")),
+                              .tier = json_string_value(json_object_get(meta, "tier")),
+                              .digest = container_digest(c),
+                              .norms_folded = container_norms_folded(c)};
+    if (!container_get(c, CB_GENERATION, &s.generation, &s.generation_size)) {
+        s.generation = NULL;
+    }
+    return engine_open_source(&s, &opts, out, e);
+}
+
+void engine_close(struct engine *g)
+{
+    if (!g) {
+        return;
+    }
+    if (g->b) {
+        for (int i = 0; i < g->slots.n; i++) {
+            kv_table_fini(&g->pool, &g->seqs[i].kv);
+        }
+        kv_pool_fini(&g->pool);
+        rstate_fini(&g->slots);
+        g->ops->close(g->b);
+    }
+    free(g->seqs);
+    free(g->out);
+    free(g->head_rows);
+    free(g->draws);
+    free(g->ids);
+    free(g->scratch.pairs);
+    free(g->scratch.source);
+    free(g->scratch.spans);
+    free(g->name);
+    free(g->tier);
+    free(g->fallback);
+    model_weights_fini(&g->w);
+    model_config_fini(&g->m);
+    free(g);
+}
+
+const struct engine_info *engine_info(const struct engine *g)
+{
+    return &g->info;
+}
+
+struct engine_sampling engine_defaults(const struct engine *g)
+{
+    return g->m.sampling;
+}
+
+int engine_seq_of(struct engine *g, int seq, struct seq **out, struct err *e)
+{
+    if (!rstate_has(&g->slots, seq)) {
+        return err_set(e, QE_USAGE, "there is no open sequence %d", seq);
+    }
+    *out = &g->seqs[seq];
+    return 0;
+}
+
+int engine_seq_open(struct engine *g, int *seq, struct err *e)
+{
+    int slot = rstate_take(&g->slots);
+    if (slot < 0) {
+        return err_set(e, QE_BUSY, "all %d sequences are in use", g->slots.n);
+    }
+    int rc = g->ops->state_reset(g->b, slot, e);
+    if (rc < 0) {
+        rstate_give(&g->slots, slot);
+        return rc;
+    }
+    g->seqs[slot].len = 0;
+    g->seqs[slot].broken = false;
+    *seq = slot;
+    return 0;
+}
+
+void engine_seq_close(struct engine *g, int seq)
+{
+    if (rstate_has(&g->slots, seq)) {
+        kv_trim(&g->pool, &g->seqs[seq].kv, 0);
+        rstate_give(&g->slots, seq);
+    }
+}
+
+void engine_seq_reset(struct engine *g, int seq)
+{
+    if (rstate_has(&g->slots, seq)) {
+        struct seq *s = &g->seqs[seq];
+        kv_trim(&g->pool, &s->kv, 0);
+        s->len = 0;
+        s->broken = g->ops->state_reset(g->b, seq, NULL) < 0;
+    }
+}
+
+int engine_seq_len(const struct engine *g, int seq)
+{
+    return rstate_has(&g->slots, seq) ? g->seqs[seq].len : 0;
+}
+
+int engine_mtp_len(const struct engine *g, int seq)
+{
+    int len = engine_seq_len(g, seq);
+    return g->mtp && len > 0 ? len - 1 : 0;
+}
+
+int engine_seq_fork(struct engine *g, int dst, int src, struct err *e)
+{
+    struct seq *d = NULL, *s = NULL;
+    int rc = engine_seq_of(g, dst, &d, e);
+    if (rc == 0) {
+        rc = engine_seq_of(g, src, &s, e);
+    }
+    if (rc == 0 && s->broken) {
+        rc = err_set(e, QE_INTERNAL, "sequence %d failed in the middle of a step", src);
+    }
+    if (rc < 0 || d == s) {
+        return rc;
+    }
+    rc = g->ops->state_copy(g->b, dst, src, e);
+    if (rc < 0) {
+        d->broken = true;
+        return rc;
+    }
+    kv_share(&g->pool, &d->kv, &s->kv, s->len);
+    d->len = s->len;
+    d->broken = false;
+    return 0;
+}
+
+struct engine_counters engine_counters(const struct engine *g)
+{
+    return g->count;
+}
+
+uint64_t engine_bytes_per_step(const struct engine *g)
+{
+    uint64_t n = g->w.step_bytes;
+    if (g->mtp) {
+        const struct be_weights *w = &g->w.w; /* the MTP layer's keys and values follow */
+        const struct tensor *const t[] = {&w->mtp_fc, &w->mtp_layer.k, &w->mtp_layer.v};
+        for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+            n += t[i]->size + t[i]->scale_size;
+        }
+    }
+    return n;
+}

@@ -1,0 +1,57 @@
+#ifndef QUASAR_ENGINE_IMPL_H
+#define QUASAR_ENGINE_IMPL_H
+
+#include "engine/config.h"
+#include "engine/engine.h"
+#include "engine/graph.h"
+#include "engine/kv.h"
+#include "engine/rstate.h"
+#include "engine/weights.h"
+
+/* Inside of the engine, shared by engine.c, compute.c and state.c. All of it
+ * belongs to the one thread that calls. */
+
+struct seq {
+    int len;     /* tokens computed */
+    bool broken; /* the backend failed in the middle of a step */
+    struct kv_table kv;
+};
+
+/* Results of the last computing call. */
+struct output {
+    int row; /* of the backend's hidden rows */
+    int seq;
+    int pos; /* of the row's token */
+};
+
+struct engine {
+    struct model_config m;
+    struct model_weights w;
+    const struct be_ops *ops;
+    struct backend *b;
+    struct graph graph;
+    enum be_kv kv_format;
+    int ctx, chunk;
+    bool mtp; /* the MTP layer's cache is kept */
+    char digest[65];
+
+    struct kv_pool pool;
+    struct rstate slots;
+    struct seq *seqs; /* slots.n */
+
+    struct output *out; /* ops->max_out */
+    int n_out;          /* readable now; 0 when none */
+    int32_t *head_rows; /* ops->max_out */
+    struct be_sample *draws;
+    int32_t *ids;
+    struct graph_scratch scratch;
+
+    struct engine_counters count;
+    struct engine_info info;
+    char *name, *tier, *fallback; /* of info; owned */
+};
+
+/* The sequence, or an error that names it. */
+int engine_seq_of(struct engine *g, int seq, struct seq **out, struct err *e);
+
+#endif

@@ -1,0 +1,143 @@
+/* A sequence's whole state as one block of bytes: a header that says for which
+ * model and geometry it holds, the backend's recurrent state, the pages. Exact:
+ * what is put back computes on with the same bits. */
+#include "config.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "engine/impl.h"
+
+#define STATE_MAGIC   0x54535351U /* "QSST" */
+#define STATE_VERSION 1U
+
+struct header {
+    uint32_t magic, version;
+    uint64_t model; /* hash of digest, geometry, cache format, backend */
+    uint64_t state_size, page_size;
+    int32_t len, pages;
+};
+
+static uint64_t model_hash(const struct engine *g)
+{
+    const struct be_shape *s = &g->m.shape;
+    const int32_t v[] = {s->hidden,   s->layers,  s->ffn,     s->vocab,          s->q_heads,
+                         s->kv_heads, s->k_heads, s->v_heads, (int)g->kv_format, g->mtp};
+    uint64_t h = hash64(g->digest, sizeof g->digest, STATE_VERSION);
+    h = hash64(s->attention, (size_t)s->layers, h);
+    h = hash64(g->ops->name, strlen(g->ops->name), h);
+    return hash64(v, sizeof v, h);
+}
+
+static size_t size_of(const struct engine *g, int len)
+{
+    return sizeof(struct header) + g->ops->state_size(g->b) +
+           (size_t)kv_pages_for(len) * g->ops->page_size(g->b);
+}
+
+size_t engine_seq_state_size(const struct engine *g, int seq)
+{
+    return size_of(g, engine_seq_len(g, seq));
+}
+
+int engine_seq_export(struct engine *g, int seq, void *out, struct err *e)
+{
+    struct seq *s = NULL;
+    int rc = engine_seq_of(g, seq, &s, e);
+    if (rc == 0 && s->broken) {
+        rc = err_set(e, QE_INTERNAL, "sequence %d failed in the middle of a step", seq);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    struct header h = {.magic = STATE_MAGIC,
+                       .version = STATE_VERSION,
+                       .model = model_hash(g),
+                       .state_size = g->ops->state_size(g->b),
+                       .page_size = g->ops->page_size(g->b),
+                       .len = s->len,
+                       .pages = kv_pages_for(s->len)};
+    char *p = out;
+    memcpy(p, &h, sizeof h);
+    p += sizeof h;
+    rc = g->ops->state_export(g->b, seq, p, e);
+    p += h.state_size;
+    for (int i = 0; i < h.pages && rc == 0; i++, p += h.page_size) {
+        rc = g->ops->page_export(g->b, s->kv.pages[i], p, e);
+    }
+    return rc;
+}
+
+static int check(const struct engine *g, const void *in, size_t n, struct header *h, struct err *e)
+{
+    if (n < sizeof *h) {
+        return err_set(e, QE_FORMAT, "the saved state is cut off (%zu bytes)", n);
+    }
+    memcpy(h, in, sizeof *h);
+    if (h->magic != STATE_MAGIC || h->version != STATE_VERSION) {
+        return err_set(e, QE_FORMAT, "this is not a saved state of this version");
+    }
+    if (h->model != model_hash(g) || h->state_size != g->ops->state_size(g->b) ||
+        h->page_size != g->ops->page_size(g->b)) {
+        return err_set(e, QE_UNSUPPORTED,
+                       "the saved state belongs to another model, backend or cache format");
+    }
+    if (h->len < 0 || h->len > g->ctx) {
+        return err_set(e, QE_NOMEM, "the saved state has %d tokens; the window holds %d", h->len,
+                       g->ctx);
+    }
+    if (h->pages != kv_pages_for(h->len) || n != size_of(g, h->len)) {
+        return err_set(e, QE_FORMAT, "the saved state has %zu bytes instead of %zu", n,
+                       size_of(g, h->len));
+    }
+    return 0;
+}
+
+int engine_seq_import(struct engine *g, int seq, const void *in, size_t n, struct err *e)
+{
+    struct header h = {0};
+    struct seq *s = NULL;
+    int rc = engine_seq_of(g, seq, &s, e);
+    if (rc == 0) {
+        rc = check(g, in, n, &h, e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    engine_seq_reset(g, seq);
+    rc = kv_writable(&g->pool, &s->kv, 0, h.len, e);
+    const char *p = (const char *)in + sizeof h;
+    if (rc == 0) {
+        rc = g->ops->state_import(g->b, seq, p, e);
+    }
+    p += h.state_size;
+    for (int i = 0; i < h.pages && rc == 0; i++, p += h.page_size) {
+        rc = g->ops->page_import(g->b, s->kv.pages[i], p, e);
+    }
+    if (rc < 0) {
+        engine_seq_reset(g, seq);
+        return rc;
+    }
+    s->len = h.len;
+    return 0;
+}
+
+int engine_read_gdn(struct engine *g, int seq, int layer, float *conv, float *s, struct err *e)
+{
+    struct seq *q = NULL;
+    int rc = engine_seq_of(g, seq, &q, e);
+    if (rc == 0 && (layer < 0 || layer >= g->m.shape.layers || g->m.attention[layer])) {
+        rc = err_set(e, QE_USAGE, "layer %d is not a DeltaNet layer", layer);
+    }
+    return rc == 0 ? g->ops->read_gdn(g->b, layer, seq, conv, s, e) : rc;
+}
+
+int engine_read_kv(struct engine *g, int seq, int layer, float *k, float *v, struct err *e)
+{
+    struct seq *q = NULL;
+    int rc = engine_seq_of(g, seq, &q, e);
+    if (rc == 0 && (layer < 0 || layer >= g->m.shape.layers || !g->m.attention[layer])) {
+        rc = err_set(e, QE_USAGE, "layer %d is not an attention layer", layer);
+    }
+    return rc == 0 ? g->ops->read_kv(g->b, layer, q->kv.pages, q->len, k, v, e) : rc;
+}
