@@ -1,0 +1,185 @@
+/* A job's two ends. Tokens go through a small ring; when the reader is slow they
+ * gather in pending, and the reader takes what is still there after the end
+ * straight from it: the engine thread neither waits nor drops. */
+#include "config.h"
+#include "sched/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "sched/live.h"
+
+#define RING_SLOTS 64
+
+void wake(int fd)
+{
+    if (fd >= 0) {
+        uint64_t one = 1;
+        /* A full counter (EAGAIN) is as good as a write: the reader is awake. */
+        ssize_t rc = write(fd, &one, sizeof one);
+        (void)rc;
+    }
+}
+
+static int32_t *copy_ids(const int32_t *v, size_t n)
+{
+    int32_t *p = mem_array(n ? n : 1, sizeof *p);
+    if (n > 0) {
+        memcpy(p, v, n * sizeof *p);
+    }
+    return p;
+}
+
+struct job *job_create(const struct job_spec *spec)
+{
+    struct job *j = mem_zalloc(sizeof *j);
+    j->prompt = copy_ids(spec->prompt, spec->n_prompt);
+    j->n_prompt = (int)spec->n_prompt;
+    j->max_tokens = spec->max_tokens;
+    j->draw = spec->draw;
+    j->stop = copy_ids(spec->stop, spec->n_stop);
+    j->n_stop = spec->n_stop;
+    j->live = spec->live;
+    if (j->live) {
+        live_ref(j->live);
+    }
+    j->screen = spec->screen;
+    j->wake_fd = spec->wake_fd;
+    j->ring = ring_create(RING_SLOTS, sizeof(struct job_event));
+    j->stats.prompt_tokens = j->n_prompt;
+    atomic_init(&j->refs, 1);
+    atomic_init(&j->cancel, 0);
+    atomic_init(&j->ended, 0);
+    return j;
+}
+
+void job_ref(struct job *j)
+{
+    atomic_fetch_add_explicit(&j->refs, 1, memory_order_relaxed);
+}
+
+void job_unref(struct job *j)
+{
+    /* Release what this owner did; acquire what the other did before freeing. */
+    if (atomic_fetch_sub_explicit(&j->refs, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    if (j->live) {
+        live_unref(j->live);
+    }
+    ring_free(j->ring);
+    free(j->prompt);
+    free(j->stop);
+    free(j->pending);
+    free(j);
+}
+
+/* Moves waiting tokens into the ring, a whole event at a time. */
+static void flush(struct job *j)
+{
+    size_t off = 0;
+    while (off < j->n_pending) {
+        struct job_event ev = {.kind = JE_TOKENS};
+        size_t n = j->n_pending - off < JOB_BATCH ? j->n_pending - off : JOB_BATCH;
+        memcpy(ev.ids, j->pending + off, n * sizeof *ev.ids);
+        ev.n = (int)n;
+        if (!ring_push(j->ring, &ev)) {
+            break;
+        }
+        off += n;
+    }
+    j->n_pending -= off;
+    if (off > 0 && j->n_pending > 0) {
+        memmove(j->pending, j->pending + off, j->n_pending * sizeof *j->pending);
+    }
+}
+
+void job_started(struct job *j, int cached)
+{
+    j->stats.cached_tokens = cached;
+    struct job_event ev = {.kind = JE_STARTED, .done = cached, .total = j->n_prompt};
+    ring_push(j->ring, &ev); /* the first event: there is room */
+    wake(j->wake_fd);
+}
+
+void job_progress(struct job *j, int done)
+{
+    /* Progress is only news; half of the ring stays free for tokens. */
+    if (ring_len(j->ring) < RING_SLOTS / 2) {
+        struct job_event ev = {.kind = JE_PREFILL, .done = done, .total = j->n_prompt};
+        ring_push(j->ring, &ev);
+        wake(j->wake_fd);
+    }
+}
+
+void job_token(struct job *j, int32_t id)
+{
+    if (j->n_pending == j->cap_pending) {
+        j->cap_pending = j->cap_pending ? j->cap_pending * 2 : 2 * JOB_BATCH;
+        j->pending = mem_realloc(j->pending, j->cap_pending * sizeof *j->pending);
+    }
+    j->pending[j->n_pending++] = id;
+    j->stats.output_tokens++;
+    flush(j);
+    wake(j->wake_fd);
+}
+
+void job_end(struct job *j, enum job_reason reason)
+{
+    flush(j);
+    j->reason = reason;
+    atomic_store_explicit(&j->ended, 1, memory_order_release);
+    wake(j->wake_fd);
+    job_unref(j);
+}
+
+bool job_next(struct job *j, struct job_event *ev)
+{
+    /* Read before the ring: all events of an ended job are then in sight. */
+    bool ended = atomic_load_explicit(&j->ended, memory_order_acquire);
+    if (ring_pop(j->ring, ev)) {
+        return true;
+    }
+    if (!ended || j->end_taken) {
+        return false;
+    }
+    memset(ev, 0, sizeof *ev);
+    size_t left = j->n_pending - j->taken;
+    if (left > 0) {
+        size_t n = left < JOB_BATCH ? left : JOB_BATCH;
+        ev->kind = JE_TOKENS;
+        ev->n = (int)n;
+        memcpy(ev->ids, j->pending + j->taken, n * sizeof *ev->ids);
+        j->taken += n;
+        return true;
+    }
+    ev->kind = JE_END;
+    ev->reason = j->reason;
+    j->end_taken = true;
+    return true;
+}
+
+void job_cancel(struct job *j)
+{
+    atomic_store_explicit(&j->cancel, 1, memory_order_relaxed);
+}
+
+struct job_stats job_stats(const struct job *j)
+{
+    return j->stats;
+}
+
+const char *job_error(const struct job *j)
+{
+    return j->err.msg;
+}
+
+void job_free(struct job *j)
+{
+    if (j) {
+        job_cancel(j);
+        job_unref(j);
+    }
+}

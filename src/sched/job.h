@@ -1,0 +1,53 @@
+#ifndef QUASAR_SCHED_JOB_H
+#define QUASAR_SCHED_JOB_H
+
+#include <stdatomic.h>
+
+#include "base/ring.h"
+#include "sched/sched.h"
+
+/* One job as the scheduler sees it. Two owners: the submitter and the engine
+ * thread; the last to let go frees it. */
+struct job {
+    /* constant after submission */
+    int32_t *prompt;
+    int n_prompt;
+    int max_tokens;
+    struct engine_draw draw;
+    int32_t *stop;
+    size_t n_stop;
+    struct live *live;
+    bool screen;
+    int wake_fd;
+
+    /* both threads */
+    atomic_int refs;
+    atomic_int cancel;
+    struct ring *ring; /* struct job_event; produced by the engine thread */
+    atomic_int ended;  /* release after everything below is final */
+
+    /* engine thread until ended, then the submitter */
+    int32_t *pending; /* tokens that found the ring full */
+    size_t n_pending, cap_pending;
+    struct job_stats stats;
+    enum job_reason reason;
+    struct err err;
+
+    /* submitter */
+    size_t taken; /* of pending, after the end */
+    bool end_taken;
+};
+
+struct job *job_create(const struct job_spec *spec);
+void job_ref(struct job *j);
+void job_unref(struct job *j);
+
+/* Engine thread. None of them waits. */
+void job_started(struct job *j, int cached);
+void job_progress(struct job *j, int done);
+void job_token(struct job *j, int32_t id);
+void job_end(struct job *j, enum job_reason reason);
+
+void wake(int fd);
+
+#endif

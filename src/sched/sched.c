@@ -1,0 +1,553 @@
+/* The engine thread: admit, compute one chunk of one prompt, take one step with
+ * every running sequence, deliver, and again. It owns the engine; the mutex
+ * guards only what comes in (queue, quit) and is never held across computing.
+ * How prompts are cut and who runs beside whom never changes a result, so the
+ * chunk size may follow the clock. */
+#include "config.h"
+#include "sched/sched.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "sched/live.h"
+#include "sched/queue.h"
+#include "sched/slot.h"
+#include "view/snap.h"
+
+#define ROWS       16   /* of one decode step */
+#define ALONE_S    0.10 /* longest prompt chunk while nobody decodes */
+#define TOGETHER_S 0.04 /* … while somebody does */
+
+struct sched {
+    pthread_t thread;
+    char *path, *isa;
+    struct sched_opts opts;
+
+    pthread_mutex_t lock; /* queue, quit */
+    pthread_cond_t work;
+    struct queue queue;
+    bool quit;
+
+    /* loading: written by the engine thread before state's release */
+    atomic_int state;
+    atomic_int permille;
+    pthread_mutex_t load_lock; /* only for sched_wait */
+    pthread_cond_t loaded;
+    struct err load_err;
+    struct engine_model *model;
+    struct engine *engine;
+
+    /* engine thread */
+    struct slot slots[ROWS];
+    int n_run; /* jobs that may run at once */
+    struct live **lives;
+    size_t n_lives, cap_lives;
+    uint64_t tick;
+    double tok_s; /* of prefill, smoothed */
+    struct sched_counters count;
+    struct snap snap;
+};
+
+/* ---- loading ---- */
+
+static void set_state(struct sched *s, enum sched_state st)
+{
+    pthread_mutex_lock(&s->load_lock);
+    atomic_store_explicit(&s->state, st, memory_order_release);
+    pthread_cond_broadcast(&s->loaded);
+    pthread_mutex_unlock(&s->load_lock);
+    wake(s->opts.wake_fd);
+}
+
+static void on_progress(void *ctx, double done)
+{
+    struct sched *s = ctx;
+    int permille = (int)(done * 1000);
+    if (permille != atomic_exchange_explicit(&s->permille, permille, memory_order_relaxed)) {
+        wake(s->opts.wake_fd);
+    }
+}
+
+/* ---- sequences ---- */
+
+static void publish(struct sched *s)
+{
+    int running = 0, idle = 0;
+    for (int i = 0; i < ROWS; i++) {
+        running += s->slots[i].job != NULL;
+    }
+    for (size_t i = 0; i < s->n_lives; i++) {
+        idle += !s->lives[i]->busy && s->lives[i]->seq >= 0;
+    }
+    s->count.running = running;
+    s->count.idle_lives = idle;
+    snap_put(&s->snap, &s->count, sizeof s->count);
+}
+
+/* Lets go of lives whose conversations are gone. */
+static void sweep_lives(struct sched *s)
+{
+    for (size_t i = 0; i < s->n_lives;) {
+        struct live *l = s->lives[i];
+        if (l->busy || !atomic_load_explicit(&l->doomed, memory_order_relaxed)) {
+            i++;
+            continue;
+        }
+        live_drop(l, s->engine);
+        live_unref(l);
+        s->lives[i] = s->lives[--s->n_lives];
+    }
+}
+
+static void list_live(struct sched *s, struct live *l)
+{
+    if (l->listed) {
+        return;
+    }
+    if (s->n_lives == s->cap_lives) {
+        s->cap_lives = s->cap_lives ? s->cap_lives * 2 : 16;
+        s->lives = mem_realloc(s->lives, s->cap_lives * sizeof *s->lives);
+    }
+    live_ref(l);
+    s->lives[s->n_lives++] = l;
+    l->listed = true;
+}
+
+static struct live *longest_idle(struct sched *s)
+{
+    struct live *best = NULL;
+    for (size_t i = 0; i < s->n_lives; i++) {
+        struct live *l = s->lives[i];
+        if (!l->busy && l->seq >= 0 && (!best || l->used < best->used)) {
+            best = l;
+        }
+    }
+    return best;
+}
+
+/* A fresh sequence, at the cost of idle lives when there is none. */
+static int open_seq(struct sched *s, int *seq, struct err *e)
+{
+    for (;;) {
+        int rc = engine_seq_open(s->engine, seq, e);
+        if (rc != QE_BUSY) {
+            return rc;
+        }
+        struct live *l = longest_idle(s);
+        if (!l) {
+            return rc;
+        }
+        live_drop(l, s->engine);
+    }
+}
+
+/* ---- admission ---- */
+
+static bool may_start(void *ctx, const struct job *j)
+{
+    struct sched *s = ctx;
+    int running = 0, screen = 0;
+    for (int i = 0; i < ROWS; i++) {
+        if (s->slots[i].job) {
+            running++;
+            screen += s->slots[i].job->screen;
+        }
+    }
+    if (running >= s->n_run || (j->live && j->live->busy)) {
+        return false;
+    }
+    /* One slot is the screen's, unless there is only one. */
+    return j->screen || screen > 0 || s->n_run == 1 || running < s->n_run - 1;
+}
+
+static bool is_cancelled(void *ctx, const struct job *j)
+{
+    (void)ctx;
+    return atomic_load_explicit(&j->cancel, memory_order_relaxed);
+}
+
+static void start(struct sched *s, struct job *j)
+{
+    struct live *l = j->live;
+    int seq = -1;
+    int cached = 0;
+    if (l) {
+        cached = live_match(l, j->prompt, j->n_prompt);
+        if (cached > 0) {
+            seq = l->seq;
+            l->seq = -1; /* the slot has it now */
+        } else {
+            live_drop(l, s->engine);
+        }
+    }
+    if (seq < 0) {
+        int rc = open_seq(s, &seq, &j->err);
+        if (rc < 0) {
+            job_end(j, JR_ERROR);
+            return;
+        }
+    }
+    struct slot *slot = s->slots;
+    while (slot->job) {
+        slot++;
+    }
+    if (l) {
+        l->busy = true;
+        l->used = ++s->tick;
+    }
+    slot_start(slot, j, seq, cached, sched_info(s)->ctx, ++s->tick);
+}
+
+static void finish(struct sched *s, struct slot *slot, enum job_reason reason)
+{
+    struct job *j = slot->job;
+    struct live *l = j->live;
+    int held = engine_seq_len(s->engine, slot->seq);
+    if (l) {
+        l->busy = false;
+        l->used = ++s->tick;
+    }
+    if (l && reason != JR_ERROR && held > 0 && held <= slot->n) {
+        live_keep(l, slot->seq, slot->ids, held);
+    } else {
+        engine_seq_close(s->engine, slot->seq);
+        free(slot->ids);
+    }
+    slot->job = NULL;
+    publish(s);
+    job_end(j, reason);
+}
+
+/* Takes what came in; false when it is time to quit. Waits while there is
+ * nothing to do. */
+static bool take_in(struct sched *s)
+{
+    bool more = true;
+    pthread_mutex_lock(&s->lock);
+    while (more) {
+        struct job *j = NULL;
+        while ((j = queue_take(&s->queue, is_cancelled, NULL))) {
+            pthread_mutex_unlock(&s->lock);
+            job_end(j, JR_CANCELLED);
+            pthread_mutex_lock(&s->lock);
+        }
+        if (s->quit) {
+            break;
+        }
+        sweep_lives(s);
+        while ((j = queue_take(&s->queue, may_start, s))) {
+            pthread_mutex_unlock(&s->lock);
+            if (j->live) {
+                list_live(s, j->live);
+            }
+            start(s, j);
+            pthread_mutex_lock(&s->lock);
+        }
+        s->count.waiting = (int)s->queue.n;
+        publish(s);
+        more = s->count.running == 0;
+        if (more && s->queue.n == 0 && !s->quit) {
+            pthread_cond_wait(&s->work, &s->lock);
+        }
+    }
+    bool go_on = !s->quit;
+    pthread_mutex_unlock(&s->lock);
+    return go_on;
+}
+
+/* ---- computing ---- */
+
+static double elapsed(int64_t since)
+{
+    return clock_seconds(clock_now(clock_real()) - since);
+}
+
+static void end_cancelled(struct sched *s)
+{
+    for (int i = 0; i < ROWS; i++) {
+        if (s->slots[i].job && is_cancelled(NULL, s->slots[i].job)) {
+            finish(s, &s->slots[i], JR_CANCELLED);
+        }
+    }
+}
+
+static void take_token(struct sched *s, struct slot *slot, int32_t id)
+{
+    enum job_reason reason = JR_STOP;
+    if (slot_accept(slot, id, &reason)) {
+        finish(s, slot, reason);
+    }
+}
+
+/* One chunk of the oldest unfinished prompt. */
+static void prefill_step(struct sched *s)
+{
+    struct slot *slot = NULL;
+    bool decoding = false;
+    for (int i = 0; i < ROWS; i++) {
+        struct slot *c = &s->slots[i];
+        if (c->job && c->decoding) {
+            decoding = true;
+        } else if (c->job && (!slot || c->order < slot->order)) {
+            slot = c;
+        }
+    }
+    if (!slot) {
+        return;
+    }
+    int before = slot->done;
+    int rows = slot_chunk(s->tok_s, decoding ? TOGETHER_S : ALONE_S);
+    int64_t t0 = clock_now(clock_real());
+    bool got = false;
+    int32_t id = 0;
+    int rc = slot_prefill(slot, s->engine, rows, &got, &id, &slot->job->err);
+    if (rc < 0) {
+        finish(s, slot, JR_ERROR);
+        return;
+    }
+    double took = elapsed(t0);
+    int n = slot->done - before;
+    slot->job->stats.prefill_s += took;
+    if (n >= 64 && took > 0) {
+        s->tok_s = s->tok_s > 0 ? 0.7 * s->tok_s + 0.3 * (n / took) : n / took;
+    }
+    s->count.chunks++;
+    job_progress(slot->job, slot->done);
+    if (got) {
+        take_token(s, slot, id);
+    }
+}
+
+/* One step of every sequence whose prompt is computed. */
+static void decode_step(struct sched *s)
+{
+    struct slot *who[ROWS];
+    int seqs[ROWS], outputs[ROWS];
+    int32_t tokens[ROWS], ids[ROWS];
+    struct engine_draw draws[ROWS];
+    int n = 0;
+    for (int i = 0; i < ROWS; i++) {
+        struct slot *c = &s->slots[i];
+        if (c->job && c->decoding) {
+            who[n] = c;
+            seqs[n] = c->seq;
+            outputs[n] = n;
+            tokens[n] = c->ids[c->n - 1];
+            draws[n] = c->job->draw;
+            n++;
+        }
+    }
+    if (n == 0) {
+        return;
+    }
+    int64_t t0 = clock_now(clock_real());
+    struct err e = ERR_INIT;
+    int rc = engine_decode(s->engine, seqs, tokens, n, &e);
+    if (rc == 0) {
+        rc = engine_sample(s->engine, outputs, draws, n, ids, &e);
+    }
+    double took = elapsed(t0);
+    s->count.steps++;
+    s->count.rows += (uint64_t)n;
+    for (int i = 0; i < n; i++) {
+        who[i]->job->stats.decode_s += took;
+        if (rc < 0) {
+            who[i]->job->err = e;
+            finish(s, who[i], JR_ERROR);
+        } else {
+            take_token(s, who[i], ids[i]);
+        }
+    }
+}
+
+static void wind_up(struct sched *s)
+{
+    for (int i = 0; i < ROWS; i++) {
+        if (s->slots[i].job) {
+            finish(s, &s->slots[i], JR_CANCELLED);
+        }
+    }
+    for (size_t i = 0; i < s->n_lives; i++) {
+        live_drop(s->lives[i], s->engine);
+        live_unref(s->lives[i]);
+    }
+    free(s->lives);
+    s->lives = NULL;
+    s->n_lives = 0;
+}
+
+static void *engine_thread(void *arg)
+{
+    struct sched *s = arg;
+    int rc = engine_load(s->path, s->opts.verify, &s->opts.engine, &s->model, &s->load_err);
+    if (rc < 0) {
+        set_state(s, SCHED_FAILED);
+        return NULL;
+    }
+    s->engine = engine_of(s->model);
+    int slots = engine_info(s->engine)->slots;
+    s->n_run = slots < ROWS ? slots : ROWS;
+    set_state(s, SCHED_READY);
+    while (take_in(s)) {
+        end_cancelled(s);
+        prefill_step(s);
+        end_cancelled(s);
+        decode_step(s);
+    }
+    wind_up(s);
+    return NULL;
+}
+
+/* ---- the public face ---- */
+
+int sched_open(const struct sched_opts *o, struct sched **out, struct err *e)
+{
+    struct sched *s = mem_zalloc(sizeof *s);
+    s->opts = *o;
+    s->path = mem_strdup(o->path);
+    s->isa = o->engine.isa ? mem_strdup(o->engine.isa) : NULL;
+    s->opts.path = s->path;
+    s->opts.engine.isa = s->isa;
+    s->opts.engine.progress = on_progress;
+    s->opts.engine.progress_ctx = s;
+    queue_init(&s->queue, o->queue > 0 ? (size_t)o->queue : 64);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->work, NULL);
+    pthread_mutex_init(&s->load_lock, NULL);
+    pthread_cond_init(&s->loaded, NULL);
+    atomic_init(&s->state, SCHED_LOADING);
+    atomic_init(&s->permille, 0);
+    /* Signals belong to the main thread; threads inherit the mask. */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&s->thread, NULL, engine_thread, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc != 0) {
+        queue_fini(&s->queue);
+        free(s->path);
+        free(s->isa);
+        free(s);
+        return err_sys(e, QE_NOMEM, rc, "cannot start the engine thread");
+    }
+    *out = s;
+    return 0;
+}
+
+void sched_close(struct sched *s)
+{
+    if (!s) {
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->quit = true;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    for (size_t i = 0; i < s->queue.n; i++) {
+        job_end(s->queue.v[i], JR_CANCELLED);
+    }
+    queue_fini(&s->queue);
+    engine_unload(s->model);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->work);
+    pthread_mutex_destroy(&s->load_lock);
+    pthread_cond_destroy(&s->loaded);
+    free(s->path);
+    free(s->isa);
+    free(s);
+}
+
+enum sched_state sched_poll(const struct sched *s, double *progress, struct err *e)
+{
+    enum sched_state st = (enum sched_state)atomic_load_explicit(&s->state, memory_order_acquire);
+    if (progress) {
+        int permille = atomic_load_explicit(&s->permille, memory_order_relaxed);
+        *progress = st == SCHED_READY ? 1 : permille / 1000.0;
+    }
+    if (st == SCHED_FAILED && e) {
+        *e = s->load_err;
+    }
+    return st;
+}
+
+int sched_wait(struct sched *s, struct err *e)
+{
+    pthread_mutex_lock(&s->load_lock);
+    while (atomic_load_explicit(&s->state, memory_order_relaxed) == SCHED_LOADING) {
+        pthread_cond_wait(&s->loaded, &s->load_lock);
+    }
+    pthread_mutex_unlock(&s->load_lock);
+    return sched_poll(s, NULL, e) == SCHED_READY ? 0 : s->load_err.code;
+}
+
+const struct engine_info *sched_info(const struct sched *s)
+{
+    return engine_info(s->engine);
+}
+
+struct engine_sampling sched_defaults(const struct sched *s)
+{
+    return engine_defaults(s->engine);
+}
+
+bool sched_blob(const struct sched *s, enum engine_blob which, const char **p, size_t *n)
+{
+    return engine_model_blob(s->model, which, p, n);
+}
+
+struct sched_counters sched_counters(const struct sched *s)
+{
+    struct sched_counters c;
+    snap_get(&s->snap, &c, sizeof c);
+    return c;
+}
+
+int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out, struct err *e)
+{
+    switch (sched_poll(s, NULL, e)) {
+    case SCHED_LOADING:
+        return err_set(e, QE_BUSY, "the model is still loading");
+    case SCHED_FAILED:
+        return s->load_err.code;
+    case SCHED_READY:
+        break;
+    }
+    const struct engine_info *info = sched_info(s);
+    if (spec->n_prompt == 0) {
+        return err_set(e, QE_USAGE, "the prompt is empty");
+    }
+    if (spec->n_prompt >= (size_t)info->ctx) {
+        return err_set(e, QE_NOMEM,
+                       "the prompt has %zu tokens; the window holds %d, one of them for the "
+                       "answer (shorten it, or raise --ctx)",
+                       spec->n_prompt, info->ctx);
+    }
+    for (size_t i = 0; i < spec->n_prompt; i++) {
+        if (spec->prompt[i] < 0 || spec->prompt[i] >= info->vocab_used) {
+            return err_set(e, QE_USAGE, "token id %d is outside 0..%d", (int)spec->prompt[i],
+                           info->vocab_used - 1);
+        }
+    }
+    if (spec->max_tokens == 0) {
+        return err_set(e, QE_USAGE, "a job must be allowed at least one token");
+    }
+    struct job *j = job_create(spec);
+    job_ref(j); /* the engine thread's; job_end gives it back */
+    pthread_mutex_lock(&s->lock);
+    bool in = !s->quit && queue_put(&s->queue, j);
+    size_t waiting = s->queue.n;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    if (!in) {
+        job_unref(j);
+        job_unref(j);
+        return err_set(e, QE_BUSY, "%zu requests already wait: try again later", waiting);
+    }
+    *out = j;
+    return 0;
+}

@@ -1,0 +1,123 @@
+#ifndef QUASAR_SCHED_SCHED_H
+#define QUASAR_SCHED_SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/engine.h"
+#include "engine/load.h"
+
+/*
+ * The scheduler: owns the engine and its one thread. Jobs go in as token ids and
+ * limits; tokens come out as events. Running jobs advance together, one row each
+ * of one decode step; prompts are computed in chunks between the steps. Nobody
+ * waits for anybody: submitting queues, and a consumer who does not read costs
+ * the engine nothing.
+ *
+ * Unless it says otherwise, any thread may call, one at a time per object.
+ */
+struct sched;
+struct job;
+struct live;
+
+struct sched_opts {
+    const char *path;          /* the model file; copied */
+    bool verify;               /* check every weight's digest while loading */
+    struct engine_opts engine; /* strings copied; progress is the scheduler's own */
+    int queue;                 /* jobs that may wait; 0: 64 */
+    int wake_fd;               /* eventfd written when the state of loading changes; -1: none */
+};
+
+enum sched_state { SCHED_LOADING, SCHED_READY, SCHED_FAILED };
+
+/* Starts the engine thread, which loads the model; returns at once. */
+int sched_open(const struct sched_opts *o, struct sched **out, struct err *e);
+/* Ends every job as cancelled, frees the engine, joins the thread. Jobs and lives
+ * must still be freed by their owners, before or after. */
+void sched_close(struct sched *s);
+
+/* How loading stands; progress 0..1 (may be NULL). On SCHED_FAILED e has the
+ * reason. */
+enum sched_state sched_poll(const struct sched *s, double *progress, struct err *e);
+/* Waits for the end of loading: 0 or the reason why it failed. */
+int sched_wait(struct sched *s, struct err *e);
+
+/* Once SCHED_READY; all of it constant and borrowed until sched_close. */
+const struct engine_info *sched_info(const struct sched *s);
+struct engine_sampling sched_defaults(const struct sched *s);
+bool sched_blob(const struct sched *s, enum engine_blob which, const char **p, size_t *n);
+
+/* ---- live states ----
+ * What the engine remembers of one conversation between its turns: a sequence and
+ * the tokens it holds. A job that names a live and whose prompt extends these
+ * tokens computes only the rest; any other prompt starts afresh. The scheduler
+ * takes the sequence of the longest idle live when another job needs it. */
+struct live *live_create(void);
+/* The state of a running job goes when the job ends; of an idle one, when the
+ * engine thread next has something to do. */
+void live_free(struct live *l);
+
+/* ---- jobs ---- */
+struct job_spec {
+    const int32_t *prompt; /* copied; at least one */
+    size_t n_prompt;
+    int max_tokens; /* -1: to the end of the window */
+    struct engine_draw draw;
+    const int32_t *stop; /* ids that end the job; copied. They are still delivered. */
+    size_t n_stop;
+    struct live *live; /* NULL: the state is dropped at the end */
+    bool screen;       /* may take the slot kept for the screen */
+    int wake_fd;       /* eventfd written when events wait; -1: none */
+};
+
+enum job_event_kind {
+    JE_STARTED, /* left the queue; done = prompt tokens that need no computing, total = all */
+    JE_PREFILL, /* done of total prompt tokens stand computed */
+    JE_TOKENS,  /* n ids */
+    JE_END      /* nothing follows */
+};
+enum job_reason { JR_STOP, JR_LENGTH, JR_CANCELLED, JR_ERROR };
+
+#define JOB_BATCH 24
+
+struct job_event {
+    enum job_event_kind kind;
+    enum job_reason reason;
+    int done, total;
+    int n;
+    int32_t ids[JOB_BATCH];
+};
+
+/* Figures of a job, complete once JE_END was taken. */
+struct job_stats {
+    int prompt_tokens, cached_tokens, output_tokens;
+    int rounds; /* passes of the model that gave a token, the prompt's last included */
+    int drafted, accepted;
+    double prefill_s, decode_s;
+};
+
+/* QE_BUSY: the queue is full, or the model is not loaded. QE_NOMEM: the prompt
+ * does not fit the window (the message has both numbers). QE_USAGE: no prompt. */
+int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out, struct err *e);
+
+/* The next event; false when there is none now. One thread per job. Tokens are
+ * never dropped and come in order; JE_PREFILL may be. */
+bool job_next(struct job *j, struct job_event *ev);
+/* Ends the job before its next step. Any thread. */
+void job_cancel(struct job *j);
+struct job_stats job_stats(const struct job *j);
+/* The message of JR_ERROR. */
+const char *job_error(const struct job *j);
+/* Cancels it when it still runs. */
+void job_free(struct job *j);
+
+/* Figures for gauges and tests; any thread. */
+struct sched_counters {
+    int waiting, running, idle_lives;
+    uint64_t steps, rows, chunks;
+};
+struct sched_counters sched_counters(const struct sched *s);
+
+#endif

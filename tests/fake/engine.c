@@ -1,0 +1,293 @@
+/* The stand-in described in engine.h. It checks its callers: computing on closed
+ * sequences or past the window ends the program. */
+#include "config.h"
+#include "tests/fake/engine.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "engine/load.h"
+
+#define MAX_SEQS 64
+#define EOS_ID   2
+
+struct fake_log fake_log;
+
+struct seq {
+    bool open;
+    uint64_t h;
+    int len;
+};
+
+struct engine {
+    struct engine_info info;
+    struct seq seqs[MAX_SEQS];
+    int eos, step_us, prefill_us;
+    int fail_decode, fail_prefill; /* countdowns; 0: never */
+    uint64_t out_h[16];
+    int out_len[16];
+    int n_out;
+};
+
+struct engine_model {
+    struct engine engine;
+    struct buf blobs[MB_COUNT];
+};
+
+static const int32_t eos_ids[] = {EOS_ID};
+
+void fake_log_reset(void)
+{
+    memset(&fake_log, 0, sizeof fake_log);
+}
+
+static uint64_t mix(uint64_t h, int32_t id)
+{
+    return hash64(&id, sizeof id, h);
+}
+
+static int32_t draw(uint64_t h, int len, int vocab, int eos, float temp, uint64_t seed)
+{
+    if (temp > 0) {
+        uint64_t v[2] = {h, (uint64_t)len};
+        h = hash64(v, sizeof v, seed);
+    }
+    if (eos > 0 && h % (uint64_t)eos == 0) {
+        return EOS_ID;
+    }
+    return (int32_t)(3 + (h >> 8) % (uint64_t)(vocab - 3));
+}
+
+int32_t fake_next(const int32_t *ids, int n, int vocab, int eos, float temp, uint64_t seed)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < n; i++) {
+        h = mix(h, ids[i]);
+    }
+    return draw(h, n, vocab, eos, temp, seed);
+}
+
+static int setting(const char *path, const char *key, int def)
+{
+    size_t n = strlen(key);
+    for (const char *p = path; p; p = strchr(p, ',')) {
+        p += *p == ',';
+        if (strncmp(p, key, n) == 0 && p[n] == '=') {
+            return atoi(p + n + 1);
+        }
+    }
+    return def;
+}
+
+static int read_blobs(struct engine_model *m, const char *dir, struct err *e)
+{
+    static const char *const names[MB_COUNT] = {
+        [MB_TOKENIZER] = "tokenizer.json",
+        [MB_TOKENIZER_CONFIG] = "tokenizer_config.json",
+        [MB_TEMPLATE] = "chat_template.jinja",
+        [MB_GENERATION] = "generation_config.json",
+    };
+    for (int i = 0; i < MB_COUNT; i++) {
+        char *path = io_join(dir, names[i]);
+        int rc = io_read_file(path, 1 << 26, &m->blobs[i], e);
+        free(path);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+int engine_load(const char *path, bool verify, const struct engine_opts *o,
+                struct engine_model **out, struct err *e)
+{
+    (void)verify;
+    struct engine_model *m = mem_zalloc(sizeof *m);
+    struct engine *g = &m->engine;
+    int load_us = setting(path, "load_us", 0);
+    for (int i = 0; i <= 4; i++) {
+        usleep((useconds_t)load_us / 5);
+        if (o->progress) {
+            o->progress(o->progress_ctx, i / 4.0);
+        }
+    }
+    int rc = 0;
+    if (setting(path, "fail_load", 0)) {
+        rc = err_set(e, QE_FORMAT, "%s: made to fail", path);
+        goto fail;
+    }
+    const char *dir = strstr(path, "dir=");
+    if (dir) {
+        rc = read_blobs(m, dir + 4, e);
+        if (rc < 0) {
+            goto fail;
+        }
+    }
+    g->info = (struct engine_info){
+        .model_name = "fake",
+        .tier = "none",
+        .backend = "cpu",
+        .device = "none",
+        .ctx = o->ctx ? o->ctx : setting(path, "ctx", 4096),
+        .vocab = setting(path, "vocab", 1000),
+        .vocab_used = setting(path, "vocab", 1000),
+        .slots = o->slots ? o->slots : setting(path, "slots", 16),
+        .eos = eos_ids,
+        .n_eos = 1,
+    };
+    g->eos = setting(path, "eos", 0);
+    g->step_us = setting(path, "step_us", 0);
+    g->prefill_us = setting(path, "prefill_us", 0);
+    g->fail_decode = setting(path, "fail_decode", 0);
+    g->fail_prefill = setting(path, "fail_prefill", 0);
+    *out = m;
+    return 0;
+fail:
+    engine_unload(m);
+    return rc;
+}
+
+void engine_unload(struct engine_model *m)
+{
+    if (m) {
+        for (int i = 0; i < MB_COUNT; i++) {
+            buf_free(&m->blobs[i]);
+        }
+        free(m);
+    }
+}
+
+struct engine *engine_of(const struct engine_model *m)
+{
+    return (struct engine *)(uintptr_t)&m->engine;
+}
+
+bool engine_model_blob(const struct engine_model *m, enum engine_blob which, const char **p,
+                       size_t *n)
+{
+    *p = m->blobs[which].data;
+    *n = m->blobs[which].len;
+    return *p != NULL;
+}
+
+const struct engine_info *engine_info(const struct engine *g)
+{
+    return &g->info;
+}
+
+struct engine_sampling engine_defaults(const struct engine *g)
+{
+    (void)g;
+    return (struct engine_sampling){.temp = 0.7F, .top_p = 0.9F, .top_k = 20};
+}
+
+int engine_seq_open(struct engine *g, int *seq, struct err *e)
+{
+    for (int i = 0; i < g->info.slots && i < MAX_SEQS; i++) {
+        if (!g->seqs[i].open) {
+            g->seqs[i] = (struct seq){.open = true};
+            fake_log.open_seqs++;
+            *seq = i;
+            return 0;
+        }
+    }
+    return err_set(e, QE_BUSY, "no slot left");
+}
+
+void engine_seq_close(struct engine *g, int seq)
+{
+    assert(g->seqs[seq].open);
+    g->seqs[seq].open = false;
+    fake_log.open_seqs--;
+}
+
+void engine_seq_reset(struct engine *g, int seq)
+{
+    assert(g->seqs[seq].open);
+    g->seqs[seq] = (struct seq){.open = true};
+}
+
+int engine_seq_len(const struct engine *g, int seq)
+{
+    assert(g->seqs[seq].open);
+    return g->seqs[seq].len;
+}
+
+int engine_seq_fork(struct engine *g, int dst, int src, struct err *e)
+{
+    (void)e;
+    assert(g->seqs[dst].open && g->seqs[src].open);
+    g->seqs[dst] = g->seqs[src];
+    return 0;
+}
+
+static void feed(struct engine *g, int seq, int32_t id)
+{
+    struct seq *s = &g->seqs[seq];
+    assert(s->open && s->len < g->info.ctx);
+    s->h = mix(s->h, id);
+    s->len++;
+}
+
+static void output(struct engine *g, int i, int seq)
+{
+    g->out_h[i] = g->seqs[seq].h;
+    g->out_len[i] = g->seqs[seq].len;
+    g->n_out = i + 1;
+}
+
+int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err *e)
+{
+    fake_log.prefill_calls++;
+    fake_log.prefill_tokens += p->n;
+    if (g->fail_prefill > 0 && --g->fail_prefill == 0) {
+        return err_set(e, QE_DEVICE, "prefill made to fail");
+    }
+    usleep((useconds_t)(g->prefill_us * p->n));
+    g->n_out = 0;
+    int want = 0;
+    for (int i = 0; i < p->n; i++) {
+        feed(g, p->seq, p->tokens[i]);
+        if (want < p->n_want && p->want[want] == i) {
+            output(g, want++, p->seq);
+        }
+    }
+    return 0;
+}
+
+int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int n, struct err *e)
+{
+    assert(n >= 1 && n <= 16);
+    fake_log.decode_calls++;
+    if (n > fake_log.max_rows) {
+        fake_log.max_rows = n;
+    }
+    if (g->fail_decode > 0 && --g->fail_decode == 0) {
+        return err_set(e, QE_DEVICE, "decode made to fail");
+    }
+    usleep((useconds_t)g->step_us);
+    for (int i = 0; i < n; i++) {
+        feed(g, seqs[i], tokens[i]);
+        output(g, i, seqs[i]);
+    }
+    return 0;
+}
+
+int engine_sample(struct engine *g, const int *outputs, const struct engine_draw *d, int n,
+                  int32_t *ids, struct err *e)
+{
+    (void)e;
+    for (int i = 0; i < n; i++) {
+        int o = outputs[i];
+        assert(o < g->n_out);
+        ids[i] = draw(g->out_h[o], g->out_len[o], g->info.vocab_used, g->eos, d[i].temp, d[i].seed);
+    }
+    return 0;
+}

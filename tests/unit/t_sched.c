@@ -1,0 +1,498 @@
+/* src/sched on the stand-in engine: company, order and cutting never change a
+ * job's tokens; cancelling, limits, the reserved slot, slow readers, failures. */
+#include "config.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "sched/sched.h"
+#include "tests/fake/engine.h"
+
+#define VOCAB 1000
+
+static struct sched *open_ready(const char *path, int queue)
+{
+    struct sched_opts o = {.path = path, .queue = queue, .wake_fd = -1};
+    struct sched *s = NULL;
+    struct err e = ERR_INIT;
+    fake_log_reset();
+    assert_int_equal(sched_open(&o, &s, &e), 0);
+    assert_int_equal(sched_wait(s, &e), 0);
+    return s;
+}
+
+/* A prompt of n tokens that depends on the salt. */
+static int32_t *prompt_of(int n, int salt)
+{
+    int32_t *p = malloc((size_t)n * sizeof *p);
+    for (int i = 0; i < n; i++) {
+        p[i] = 3 + (i * 7 + salt * 13 + i / 5) % (VOCAB - 3);
+    }
+    return p;
+}
+
+struct result {
+    int32_t ids[8192];
+    int n;
+    enum job_reason reason;
+    int started, cached;
+};
+
+static void take(struct job *j, struct result *r, bool *over)
+{
+    struct job_event ev;
+    while (job_next(j, &ev)) {
+        switch (ev.kind) {
+        case JE_STARTED:
+            r->started++;
+            r->cached = ev.done;
+            break;
+        case JE_PREFILL:
+            assert_true(ev.done <= ev.total);
+            break;
+        case JE_TOKENS:
+            assert_true(ev.n >= 1 && ev.n <= JOB_BATCH);
+            memcpy(r->ids + r->n, ev.ids, (size_t)ev.n * sizeof *ev.ids);
+            r->n += ev.n;
+            break;
+        case JE_END:
+            r->reason = ev.reason;
+            *over = true;
+            break;
+        }
+    }
+}
+
+static void finish(struct job *j, struct result *r)
+{
+    bool over = false;
+    while (!over) {
+        take(j, r, &over);
+        usleep(50);
+    }
+}
+
+/* What the job must yield: the stand-in's own arithmetic, one token at a time. */
+static void expect(const struct job_spec *s, int eos, int ctx, struct result *want)
+{
+    int n = (int)s->n_prompt;
+    int32_t *ids = malloc(sizeof *ids * 16384);
+    memcpy(ids, s->prompt, s->n_prompt * sizeof *ids);
+    int limit = s->max_tokens >= 0 && s->max_tokens < ctx - n ? s->max_tokens : ctx - n;
+    want->n = 0;
+    want->reason = JR_LENGTH;
+    while (want->n < limit) {
+        int32_t id = fake_next(ids, n, VOCAB, eos, s->draw.temp, s->draw.seed);
+        ids[n++] = id;
+        want->ids[want->n++] = id;
+        if (s->n_stop > 0 && id == s->stop[0]) {
+            want->reason = JR_STOP;
+            break;
+        }
+    }
+    free(ids);
+}
+
+static void same(const struct result *got, const struct result *want)
+{
+    assert_int_equal(got->n, want->n);
+    assert_memory_equal(got->ids, want->ids, (size_t)want->n * sizeof *want->ids);
+    assert_int_equal(got->reason, want->reason);
+}
+
+static const int32_t eos_id = 2;
+
+/* 40 jobs over 16 rows, arriving in bursts, greedy and seeded, prompts of many
+ * lengths: each equals its lonely run. */
+static void company_changes_nothing(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("ctx=2048,eos=90,step_us=100,prefill_us=1", 64);
+    enum { N = 40 };
+    static struct result got[N], want;
+    struct job *jobs[N];
+    struct job_spec specs[N];
+    memset(got, 0, sizeof got);
+    for (int i = 0; i < N; i++) {
+        int n = 1 + (i * 37) % 700;
+        specs[i] = (struct job_spec){
+            .prompt = prompt_of(n, i),
+            .n_prompt = (size_t)n,
+            .max_tokens = i % 5 ? 20 + i * 5 : -1,
+            .draw = {.temp = i % 2 ? 0.8F : 0, .seed = (uint64_t)i},
+            .stop = &eos_id,
+            .n_stop = 1,
+            .screen = i % 7 == 0,
+            .wake_fd = -1,
+        };
+        assert_int_equal(sched_submit(s, &specs[i], &jobs[i], NULL), 0);
+        if (i % 4 == 3) {
+            usleep(2000);
+        }
+    }
+    int left = N;
+    bool over[N] = {false};
+    while (left > 0) {
+        for (int i = 0; i < N; i++) {
+            bool was = over[i];
+            take(jobs[i], &got[i], &over[i]);
+            left -= over[i] && !was;
+        }
+        usleep(100);
+    }
+    for (int i = 0; i < N; i++) {
+        expect(&specs[i], 90, 2048, &want);
+        same(&got[i], &want);
+        struct job_stats st = job_stats(jobs[i]);
+        assert_int_equal(st.output_tokens, want.n);
+        assert_int_equal(st.rounds, want.n);
+        assert_int_equal(got[i].started, 1);
+        job_free(jobs[i]);
+        free((void *)(uintptr_t)specs[i].prompt);
+    }
+    assert_true(fake_log.max_rows > 8);
+    assert_int_equal(fake_log.open_seqs, 0);
+    sched_close(s);
+}
+
+/* A reader who sleeps through the whole answer still gets every token, and the
+ * engine did not wait for him. */
+static void slow_reader_loses_nothing(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("ctx=8192", 4);
+    int32_t *p = prompt_of(100, 1);
+    struct job_spec spec = {.prompt = p, .n_prompt = 100, .max_tokens = 6000, .wake_fd = -1};
+    struct job *j = NULL;
+    assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
+    while (fake_log.decode_calls < 5999) {
+        usleep(1000);
+    }
+    usleep(20000);
+    assert_int_equal(sched_counters(s).running, 0);
+    static struct result got, want;
+    memset(&got, 0, sizeof got);
+    finish(j, &got);
+    expect(&spec, 0, 8192, &want);
+    same(&got, &want);
+    job_free(j);
+    free(p);
+    sched_close(s);
+}
+
+static void cancel_takes_one_step(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("ctx=8192,step_us=2000,prefill_us=100", 4);
+    int32_t *p = prompt_of(4000, 1);
+    struct job_spec spec = {.prompt = p, .n_prompt = 10, .max_tokens = -1, .wake_fd = -1};
+    struct job *j = NULL;
+    static struct result got;
+    memset(&got, 0, sizeof got);
+    bool over = false;
+    /* in mid-decode */
+    assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
+    while (got.n < 5) {
+        take(j, &got, &over);
+    }
+    int before = fake_log.decode_calls;
+    job_cancel(j);
+    finish(j, &got);
+    assert_int_equal(got.reason, JR_CANCELLED);
+    assert_true(fake_log.decode_calls - before <= 2);
+    job_free(j);
+    /* in mid-prefill: 4,000 tokens would take 0.4 s */
+    memset(&got, 0, sizeof got);
+    spec.n_prompt = 4000;
+    fake_log_reset();
+    assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
+    while (fake_log.prefill_calls == 0) {
+        usleep(100);
+    }
+    job_cancel(j);
+    finish(j, &got);
+    assert_int_equal(got.reason, JR_CANCELLED);
+    assert_int_equal(got.n, 0);
+    assert_true(fake_log.prefill_tokens < 2000);
+    job_free(j);
+    free(p);
+    sched_close(s);
+}
+
+static void queue_overflow_is_busy(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("slots=1,step_us=500", 3);
+    int32_t *p = prompt_of(8, 1);
+    struct job_spec spec = {.prompt = p, .n_prompt = 8, .max_tokens = 1000, .wake_fd = -1};
+    struct job *jobs[8] = {NULL};
+    struct err e = ERR_INIT;
+    assert_int_equal(sched_submit(s, &spec, &jobs[0], &e), 0);
+    while (sched_counters(s).running == 0) {
+        usleep(100);
+    }
+    int rc = 0;
+    int n = 1;
+    while (n < 8 && (rc = sched_submit(s, &spec, &jobs[n], &e)) == 0) {
+        n++;
+    }
+    assert_int_equal(rc, QE_BUSY);
+    assert_int_equal(n, 4); /* one runs, three wait */
+    assert_non_null(strstr(e.msg, "3 requests already wait"));
+    /* A waiting one that is cancelled makes room and ends. */
+    job_cancel(jobs[2]);
+    static struct result got;
+    memset(&got, 0, sizeof got);
+    job_cancel(jobs[0]);
+    finish(jobs[2], &got);
+    assert_int_equal(got.reason, JR_CANCELLED);
+    assert_int_equal(got.started, 0);
+    for (int i = 0; i < n; i++) {
+        job_free(jobs[i]);
+    }
+    free(p);
+    sched_close(s);
+}
+
+static void refuses_what_does_not_fit(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("ctx=256", 4);
+    int32_t *p = prompt_of(256, 1);
+    struct job_spec spec = {.prompt = p, .n_prompt = 256, .max_tokens = -1, .wake_fd = -1};
+    struct job *j = NULL;
+    struct err e = ERR_INIT;
+    assert_int_equal(sched_submit(s, &spec, &j, &e), QE_NOMEM);
+    assert_non_null(strstr(e.msg, "256 tokens"));
+    spec.n_prompt = 0;
+    assert_int_equal(sched_submit(s, &spec, &j, &e), QE_USAGE);
+    spec.n_prompt = 255;
+    p[7] = VOCAB;
+    assert_int_equal(sched_submit(s, &spec, &j, &e), QE_USAGE);
+    p[7] = 5;
+    /* One token of room: one token, by length. */
+    assert_int_equal(sched_submit(s, &spec, &j, &e), 0);
+    static struct result got;
+    memset(&got, 0, sizeof got);
+    finish(j, &got);
+    assert_int_equal(got.n, 1);
+    assert_int_equal(got.reason, JR_LENGTH);
+    job_free(j);
+    free(p);
+    sched_close(s);
+}
+
+static void live_states_are_reused(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("ctx=4096,eos=40", 4);
+    struct live *l = live_create();
+    int32_t *p = prompt_of(4000, 3);
+    static struct result got, want;
+    int n = 300;
+    for (int turn = 0; turn < 4; turn++) {
+        struct job_spec spec = {.prompt = p,
+                                .n_prompt = (size_t)n,
+                                .max_tokens = 100,
+                                .stop = &eos_id,
+                                .n_stop = 1,
+                                .live = l,
+                                .wake_fd = -1};
+        struct job *j = NULL;
+        memset(&got, 0, sizeof got);
+        int before = fake_log.prefill_tokens;
+        assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
+        finish(j, &got);
+        expect(&spec, 40, 4096, &want);
+        same(&got, &want);
+        int cached = job_stats(j).cached_tokens;
+        assert_int_equal(got.cached, cached);
+        assert_int_equal(fake_log.prefill_tokens - before, n - cached);
+        job_free(j);
+        if (turn > 0) {
+            assert_true(cached > 0);
+        }
+        /* the answer, then what the user says next */
+        memcpy(p + n, got.ids, (size_t)got.n * sizeof *p);
+        n += got.n + 40;
+    }
+    /* A prompt that does not extend it starts afresh; so does an equal one. */
+    int32_t *q = prompt_of(200, 9);
+    for (int i = 0; i < 2; i++) {
+        struct job_spec spec = {
+            .prompt = q, .n_prompt = 200, .max_tokens = 1, .live = l, .wake_fd = -1};
+        struct job *j = NULL;
+        memset(&got, 0, sizeof got);
+        assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
+        finish(j, &got);
+        expect(&spec, 40, 4096, &want);
+        same(&got, &want);
+        assert_int_equal(job_stats(j).cached_tokens, 0);
+        job_free(j);
+    }
+    assert_int_equal(sched_counters(s).idle_lives, 1);
+    assert_int_equal(fake_log.open_seqs, 1);
+    live_free(l);
+    free(p);
+    free(q);
+    sched_close(s);
+}
+
+/* More conversations than sequences: the longest idle one loses its state. */
+static void idle_lives_make_room(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("slots=2", 4);
+    struct live *l[3] = {live_create(), live_create(), live_create()};
+    int32_t *p = prompt_of(500, 1);
+    static struct result got;
+    /* 0 1 0 2 0 1: at the end only 1 has lost its state. */
+    const int order[] = {0, 1, 0, 2, 0, 1}, reused[] = {0, 0, 1, 0, 1, 0};
+    for (int i = 0; i < 6; i++) {
+        struct job_spec spec = {.prompt = p,
+                                .n_prompt = (size_t)(100 + 20 * i),
+                                .max_tokens = 1,
+                                .live = l[order[i]],
+                                .wake_fd = -1};
+        struct job *j = NULL;
+        memset(&got, 0, sizeof got);
+        assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
+        finish(j, &got);
+        assert_int_equal(job_stats(j).cached_tokens > 0, reused[i]);
+        job_free(j);
+    }
+    for (int i = 0; i < 3; i++) {
+        live_free(l[i]);
+    }
+    free(p);
+    sched_close(s);
+}
+
+static void screen_has_a_slot(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("slots=3,step_us=300", 16);
+    int32_t *p = prompt_of(8, 1);
+    struct job_spec spec = {.prompt = p, .n_prompt = 8, .max_tokens = -1, .wake_fd = -1};
+    struct job *jobs[6] = {NULL};
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(sched_submit(s, &spec, &jobs[i], NULL), 0);
+    }
+    usleep(20000);
+    assert_int_equal(sched_counters(s).running, 2);
+    assert_int_equal(sched_counters(s).waiting, 3);
+    spec.screen = true;
+    spec.max_tokens = 5;
+    assert_int_equal(sched_submit(s, &spec, &jobs[5], NULL), 0);
+    static struct result got;
+    memset(&got, 0, sizeof got);
+    finish(jobs[5], &got); /* in front of three that came earlier */
+    assert_int_equal(got.n, 5);
+    for (int i = 0; i < 6; i++) {
+        job_free(jobs[i]);
+    }
+    free(p);
+    sched_close(s);
+}
+
+static void failures_end_only_their_jobs(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("fail_prefill=2,fail_decode=40", 4);
+    int32_t *p = prompt_of(8, 1);
+    struct job_spec spec = {.prompt = p, .n_prompt = 8, .max_tokens = 20, .wake_fd = -1};
+    static struct result got;
+    const int reasons[] = {JR_LENGTH, JR_ERROR, JR_LENGTH, JR_ERROR, JR_LENGTH};
+    for (int i = 0; i < 5; i++) {
+        struct job *j = NULL;
+        memset(&got, 0, sizeof got);
+        assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
+        finish(j, &got);
+        assert_int_equal(got.reason, reasons[i]);
+        if (reasons[i] == JR_ERROR) {
+            assert_non_null(strstr(job_error(j), "made to fail"));
+        }
+        job_free(j);
+    }
+    assert_int_equal(fake_log.open_seqs, 0);
+    free(p);
+    sched_close(s);
+}
+
+static void loading_fails_clearly(void **state)
+{
+    (void)state;
+    struct sched_opts o = {.path = "fail_load=1", .wake_fd = eventfd(0, EFD_NONBLOCK)};
+    struct sched *s = NULL;
+    struct err e = ERR_INIT;
+    assert_int_equal(sched_open(&o, &s, &e), 0);
+    struct pollfd pf = {.fd = o.wake_fd, .events = POLLIN};
+    assert_int_equal(poll(&pf, 1, 5000), 1);
+    assert_int_equal(sched_wait(s, &e), QE_FORMAT);
+    assert_non_null(strstr(e.msg, "made to fail"));
+    int32_t one = 5;
+    struct job_spec spec = {.prompt = &one, .n_prompt = 1, .max_tokens = 1, .wake_fd = -1};
+    struct job *j = NULL;
+    assert_int_equal(sched_submit(s, &spec, &j, &e), QE_FORMAT);
+    sched_close(s);
+    close(o.wake_fd);
+}
+
+/* Closing with everything under way ends every job; owners free afterwards. */
+static void closing_ends_all(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("slots=2,step_us=500", 16);
+    int32_t *p = prompt_of(64, 1);
+    struct live *l = live_create();
+    struct job *jobs[6];
+    for (int i = 0; i < 6; i++) {
+        struct job_spec spec = {.prompt = p,
+                                .n_prompt = 64,
+                                .max_tokens = -1,
+                                .live = i == 0 ? l : NULL,
+                                .wake_fd = -1};
+        assert_int_equal(sched_submit(s, &spec, &jobs[i], NULL), 0);
+    }
+    usleep(5000);
+    sched_close(s);
+    static struct result got;
+    for (int i = 0; i < 6; i++) {
+        memset(&got, 0, sizeof got);
+        finish(jobs[i], &got);
+        assert_int_equal(got.reason, JR_CANCELLED);
+        job_free(jobs[i]);
+    }
+    live_free(l);
+    free(p);
+    assert_int_equal(fake_log.open_seqs, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(company_changes_nothing),
+        cmocka_unit_test(slow_reader_loses_nothing),
+        cmocka_unit_test(cancel_takes_one_step),
+        cmocka_unit_test(queue_overflow_is_busy),
+        cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(live_states_are_reused),
+        cmocka_unit_test(idle_lives_make_room),
+        cmocka_unit_test(screen_has_a_slot),
+        cmocka_unit_test(failures_end_only_their_jobs),
+        cmocka_unit_test(loading_fails_clearly),
+        cmocka_unit_test(closing_ends_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
