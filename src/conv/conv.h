@@ -19,11 +19,11 @@ struct conv;
 struct chat;
 
 struct conv_opts {
-    const char *model;              /* path, name under the data folder, or "demo" */
+    const char *model;              /* path of the model file */
     const char *backend, *isa, *kv; /* as the options; NULL: auto */
     int device, threads, ctx, slots;
     bool verify_weights;
-    const char *template; /* NULL: the model's own */
+    const char *template; /* NULL: the model's own; a name, or a template file */
     const char *effort;   /* NULL: default */
     int think, preserve;  /* -1 default */
     const char *system;   /* NULL: none */
@@ -34,10 +34,12 @@ struct conv_opts {
     int max_tokens; /* -1: to the end of the window */
     const char *const *stop;
     size_t n_stop;
-    bool save; /* keep the transcript in the catalogue of conversations */
+    bool ignore_eos; /* go on past the end-of-turn token */
+    bool save;       /* keep the transcript in the catalogue of conversations */
 };
 
-/* Everything at its default. */
+/* Everything at its default; model is NULL and must be set. Whatever the options
+ * point to is copied by conv_open. */
 struct conv_opts conv_opts_default(void);
 
 enum conv_event_kind {
@@ -76,22 +78,52 @@ bool conv_next(struct conv *c, struct conv_event *ev);
 /* Waits up to timeout_ms (-1: for ever) for one; false on timeout. */
 bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms);
 
-/* Latest figures; never blocks. Model name and so on are empty before CE_READY. */
+/* All functions below are called by the thread that reads the events, except the
+ * two views, which any thread may take.
+ *
+ * Latest figures; never blocks. Model name and so on are empty before CE_READY. */
 void conv_view_model(const struct conv *c, struct view_model *out);
 void chat_view(const struct chat *t, struct view_chat *out);
 
 struct chat *chat_create(struct conv *c);
 void chat_free(struct chat *t);
 /* Queues one user turn; its events follow. Turns of one chat are answered in
- * order. Works before CE_READY too. QE_NOMEM when the text alone exceeds the
- * window (known only once the model is loaded: then as CE_END with CE_R_ERROR). */
+ * order. Works before CE_READY too. QE_NOMEM when the text is longer than
+ * CHAT_TEXT_MAX; one that does not fit the window ends with CE_R_ERROR. A turn
+ * that ends without a word of an answer leaves the conversation as it was. */
+#define CHAT_TEXT_MAX (16 << 20)
 int chat_send(struct chat *t, const char *text, size_t n, struct err *e);
+/* Replaces the conversation by a JSON array of messages and queues the answer to
+ * it. tools: JSON array of tool definitions, or NULL. */
+int chat_messages(struct chat *t, const char *messages, size_t n, const char *tools, size_t n_tools,
+                  struct err *e);
+/* Queues the bare continuation of a text, or of token ids: no template, nothing
+ * of it becomes part of the conversation. Special tokens in the text count. */
+int chat_complete(struct chat *t, const char *text, size_t n, struct err *e);
+int chat_complete_ids(struct chat *t, const int32_t *ids, size_t n, struct err *e);
 /* Stops the running turn (CE_END, cancelled, what was said stays); a turn that
  * only waits is dropped. No effect when idle. */
 void chat_stop(struct chat *t);
 /* Forgets the conversation and starts a new one. Only when idle. */
 void chat_clear(struct chat *t);
 bool chat_busy(const struct chat *t);
+
+/* One answer as a whole. */
+struct chat_result {
+    enum conv_reason reason;
+    struct buf text, thought;
+    struct buf calls; /* tool calls, a JSON array; empty when there are none */
+    int32_t *ids;     /* every token drawn, an ending one included */
+    size_t n_ids;
+    int prompt_tokens, cached_tokens;
+    int rounds; /* passes of the model that gave a token */
+    int drafted, accepted;
+    double prefill_s, decode_s;
+    uint64_t seed;
+};
+/* Of the turn whose CE_END was taken last, NULL before the first; borrowed until
+ * the next event of this chat is taken. */
+const struct chat_result *chat_last(const struct chat *t);
 /* Changes one setting for the turns that follow: temp, top-k, top-p, min-p,
  * seed, max-tokens (as the options of these names), think (on, off), effort,
  * system (any text); the value "default" goes back to the model's own (system:
