@@ -65,13 +65,14 @@ int gguf_open(const char *path, struct gguf **out, struct err *e);
 int gguf_open_mem(const void *p, size_t n, const char *name, struct gguf **out, struct err *e);
 void gguf_close(struct gguf *g);
 
+const char *gguf_name(const struct gguf *g); /* the (first) file's, for messages */
 uint32_t gguf_version(const struct gguf *g);
 uint64_t gguf_file_size(const struct gguf *g); /* all parts */
 
 size_t gguf_count(const struct gguf *g);
 const struct gguf_tensor *gguf_at(const struct gguf *g, size_t i);
 const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name); /* or NULL */
-/* As the fields of the same names in safetensors.h: a row is the last axis. */
+/* A row is the last axis. */
 uint64_t gguf_rows(const struct gguf_tensor *t);
 uint64_t gguf_cols(const struct gguf_tensor *t);
 /* Bytes of one row. */

@@ -146,6 +146,15 @@ static int read_metadata(const struct shard *s, const json_t *meta, struct err *
     return 0;
 }
 
+/* Names go into messages: no control characters. */
+static bool printable(const char *s)
+{
+    while ((unsigned char)*s >= 0x20 && *s != 0x7F) {
+        s++;
+    }
+    return *s == 0;
+}
+
 /* Parses the shard's header and appends its tensors. */
 static int read_shard(struct safetensors *st, struct shard *s, struct err *e)
 {
@@ -185,6 +194,10 @@ static int read_shard(struct safetensors *st, struct shard *s, struct err *e)
                 return rc;
             }
             continue;
+        }
+        if (!name[0] || !printable(name)) {
+            return err_set(e, QE_FORMAT, "%s: the name of a tensor is empty or not printable",
+                           s->name);
         }
         uint64_t begin = 0;
         memset(&first[k], 0, sizeof first[k]);
