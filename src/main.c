@@ -22,6 +22,7 @@ struct command {
 
 static const struct command commands[] = {
     {"config", C_CONFIG, cmd_config, "", "show every setting and where it came from"},
+    {"tokenize", C_TOKENIZE, cmd_tokenize, "", "text to token ids and back"},
     {NULL, 0, NULL, NULL, NULL},
 };
 

@@ -13,5 +13,6 @@
 typedef int (*cmd_fn)(const struct conf *cf, int nargs, char **args, struct err *e);
 
 int cmd_config(const struct conf *cf, int nargs, char **args, struct err *e);
+int cmd_tokenize(const struct conf *cf, int nargs, char **args, struct err *e);
 
 #endif
