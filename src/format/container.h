@@ -35,11 +35,17 @@ enum container_blob {
 
 /* *out is owned by the caller; tensors and blobs are borrowed from it. */
 int container_open(const char *path, bool verify, struct container **out, struct err *e);
+/* The same over bytes that stay valid until container_close; name stands in
+ * messages. A version 1 file opened this way has no tokenizer. */
+int container_open_mem(const void *p, size_t n, const char *name, bool verify,
+                       struct container **out, struct err *e);
 void container_close(struct container *c);
 
 size_t container_count(const struct container *c);
 const struct tensor *container_at(const struct container *c, size_t i);
-const struct tensor *container_find(const struct container *c, const char *name); /* or NULL */
+/* NULL when there is none. With tied embeddings "lm_head.weight" finds the
+ * embedding's tensor (container_at lists it once, under its own name). */
+const struct tensor *container_find(const struct container *c, const char *name);
 
 /* Bytes of a blob; false when the file has none. */
 bool container_get(const struct container *c, enum container_blob which, const char **p, size_t *n);
@@ -47,7 +53,7 @@ bool container_get(const struct container *c, enum container_blob which, const c
 /* The normalised model description, keys of config.json's text part
  * ("hidden_size", "num_hidden_layers", "layer_types", …) whatever the source. */
 const json_t *container_config(const struct container *c);
-/* The file's own metadata object: tier, provenance, digests, source. */
+/* The file's own metadata object: "tier", "name", "source", "writer". */
 const json_t *container_meta(const struct container *c);
 bool container_norms_folded(const struct container *c);
 int container_version(const struct container *c);
@@ -55,5 +61,24 @@ uint64_t container_file_size(const struct container *c);
 /* 64 hex digits that identify weights and configuration, the same wherever the
  * file lies. */
 const char *container_digest(const struct container *c);
+
+/* Where tensor i came from and what identifies its bytes. */
+struct container_origin {
+    const char *name;            /* its full name in the source */
+    const char *type;            /* its type there ("BF16", "Q4_K"), "" when not known */
+    const uint8_t *data_digest;  /* SHA-256, NULL in version 1 */
+    const uint8_t *scale_digest; /* NULL without scales */
+};
+struct container_origin container_origin(const struct container *c, size_t i);
+
+/* Every embedded document, the six above and others, by its file name. */
+struct container_doc {
+    const char *name;
+    const char *data; /* not NUL terminated */
+    size_t size;
+    const uint8_t *digest;
+};
+size_t container_doc_count(const struct container *c);
+struct container_doc container_doc_at(const struct container *c, size_t i);
 
 #endif
