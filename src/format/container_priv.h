@@ -53,6 +53,9 @@ struct container {
     char digest[SHA256_HEX];
 };
 
+/* Fewer bytes than this are not worth a second thread. */
+#define CHECK_ALONE_BELOW (4U << 20)
+
 /* Little-endian reading of a table, never past its end. */
 struct rd {
     const uint8_t *p;

@@ -4,18 +4,37 @@
 #include "config.h"
 #include "format/container_priv.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/jsonio.h"
 #include "base/mem.h"
 #include "format/modelconf.h"
 
+/* A blob whose digest is to be compared. */
+struct check {
+    const void *p;
+    size_t n;
+    const uint8_t *want;
+    const char *kind, *name;
+};
+
+struct checks {
+    struct check *list;
+    size_t n;
+    atomic_size_t next;
+    atomic_size_t bad; /* the lowest index that does not match */
+};
+
 /* The next blob's bytes; *pos moves past it. */
 struct walk {
     const struct container *c;
     uint64_t pos;
-    bool check; /* padding and every digest */
+    bool check; /* padding and the digests of tensors */
+    struct checks checks;
 };
 
 static int all_zero(const uint8_t *p, size_t n)
@@ -54,18 +73,59 @@ static int take_blob(struct walk *w, uint64_t off, uint64_t size, const char *na
     return 0;
 }
 
-static int check_digest(const struct container *c, const void *p, size_t n, const uint8_t *want,
-                        const char *kind, const char *name, struct err *e)
+static void *run_checks(void *ctx)
 {
-    uint8_t got[SHA256_BYTES];
-    sha256_of(p, n, got);
-    if (memcmp(got, want, sizeof got) != 0) {
-        return err_set(e, QE_FORMAT,
-                       "%s is damaged: the SHA-256 of %s %s does not match (fetch or convert it "
-                       "again)",
-                       c->what, kind, name);
+    struct checks *k = ctx;
+    for (;;) {
+        size_t i = atomic_fetch_add(&k->next, 1);
+        if (i >= atomic_load(&k->bad) || i >= k->n) {
+            return NULL;
+        }
+        uint8_t got[SHA256_BYTES];
+        sha256_of(k->list[i].p, k->list[i].n, got);
+        if (memcmp(got, k->list[i].want, sizeof got) != 0) {
+            size_t bad = atomic_load(&k->bad);
+            while (i < bad && !atomic_compare_exchange_weak(&k->bad, &bad, i)) {
+            }
+        }
     }
-    return 0;
+}
+
+/* Every digest in the list, by a few threads; the message names the first that
+ * does not match. */
+static int check_digests(const struct container *c, struct checks *k, struct err *e)
+{
+    enum { MAX_HELPERS = 7 };
+    pthread_t helpers[MAX_HELPERS];
+    int n = 0;
+    size_t bytes = 0;
+    for (size_t i = 0; i < k->n; i++) {
+        bytes += k->list[i].n;
+    }
+    atomic_init(&k->next, 0);
+    atomic_init(&k->bad, SIZE_MAX);
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    while (bytes > CHECK_ALONE_BELOW && n < MAX_HELPERS && n + 1 < cpus &&
+           pthread_create(&helpers[n], NULL, run_checks, k) == 0) {
+        n++;
+    }
+    run_checks(k);
+    while (n > 0) {
+        pthread_join(helpers[--n], NULL);
+    }
+    size_t bad = atomic_load(&k->bad);
+    if (bad == SIZE_MAX) {
+        return 0;
+    }
+    return err_set(e, QE_FORMAT,
+                   "%s is damaged: the SHA-256 of %s %s does not match (fetch or convert it again)",
+                   c->what, k->list[bad].kind, k->list[bad].name);
+}
+
+static void add_check(struct walk *w, const void *p, size_t n, const uint8_t *want,
+                      const char *kind, const char *name)
+{
+    w->checks.list[w->checks.n++] = (struct check){p, n, want, kind, name};
 }
 
 static int read_doc(struct container *c, struct rd *r, struct container_doc *d, struct walk *w,
@@ -85,7 +145,8 @@ static int read_doc(struct container *c, struct rd *r, struct container_doc *d, 
     }
     d->data = (const char *)p;
     d->size = (size_t)size;
-    return check_digest(c, p, d->size, d->digest, "document", d->name, e);
+    add_check(w, p, d->size, d->digest, "document", d->name);
+    return 0;
 }
 
 static int read_tensor(struct container *c, struct rd *r, struct tensor *t, struct origin *o,
@@ -133,11 +194,11 @@ static int read_tensor(struct container *c, struct rd *r, struct tensor *t, stru
         o->scale_digest = NULL;
     }
     if (rc == 0 && w->check) {
-        rc = check_digest(c, t->data, t->size, o->data_digest, "tensor", t->name, e);
-    }
-    if (rc == 0 && w->check && scale_size) {
-        rc = check_digest(c, t->scales, t->scale_size, o->scale_digest, "the scales of tensor",
-                          t->name, e);
+        add_check(w, t->data, t->size, o->data_digest, "tensor", t->name);
+        if (scale_size) {
+            add_check(w, t->scales, t->scale_size, o->scale_digest, "the scales of tensor",
+                      t->name);
+        }
     }
     return rc;
 }
@@ -249,7 +310,8 @@ int container_read_v2(struct container *c, bool verify, struct err *e)
     c->docs = mem_array(c->n_docs + 1, sizeof *c->docs);
     c->pool = mem_zalloc((size_t)h.table_len + 3 * c->n_tensors + c->n_docs + 1);
     struct rd r = {c->p + V2_HEADER, (size_t)h.table_len, false};
-    struct walk w = {c, h.data_start, verify || c->size <= CHECK_ALL_BELOW};
+    struct walk w = {.c = c, .pos = h.data_start, .check = verify || c->size <= CHECK_ALL_BELOW};
+    w.checks.list = mem_array(c->n_docs + 2 * c->n_tensors + 1, sizeof *w.checks.list);
     for (size_t i = 0; rc == 0 && i < c->n_docs; i++) {
         rc = read_doc(c, &r, &c->docs[i], &w, e);
     }
@@ -260,6 +322,10 @@ int container_read_v2(struct container *c, bool verify, struct err *e)
         rc = err_set(e, QE_FORMAT, "%s: bytes behind the last tensor that belong to nothing",
                      c->what);
     }
+    if (rc == 0) {
+        rc = check_digests(c, &w.checks, e);
+    }
+    free(w.checks.list);
     if (rc == 0) {
         rc = container_index(c, e);
     }

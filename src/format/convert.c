@@ -112,13 +112,18 @@ static void add_item(struct plan *p, const struct source_tensor *t, const char *
 static void make_plan(struct plan *p)
 {
     struct source *s = p->s;
-    p->items = mem_array(s->n + 1, sizeof *p->items);
+    p->items = mem_array(s->n + 2, sizeof *p->items);
     const struct source_tensor *head = source_find(s, "lm_head.weight");
-    bool draft = p->o->to == CONVERT_QSR && p->tier && tier_has_draft_head(p->tier);
+    bool draft = p->o->to == CONVERT_QSR && p->tier && !p->keep && tier_has_draft_head(p->tier);
     if (!head) {
         head = source_find(s, "embed_tokens.weight");
     }
     for (size_t i = 0; i < s->n; i++) {
+        /* the second head is copied only where nothing changes */
+        if (strcmp(s->tensors[i].name, "lm_head.q4.weight") == 0 &&
+            !(p->keep && p->o->to == CONVERT_QSR)) {
+            continue;
+        }
         add_item(p, &s->tensors[i], s->tensors[i].name);
         if (draft && &s->tensors[i] == head) {
             add_item(p, head, "lm_head.q4.weight");

@@ -46,7 +46,9 @@ static int make_meta(const struct plan *p, json_t **out, struct err *e)
     if (used > 0) {
         json_object_set_new(m, "vocab_used", json_integer(used));
     }
-    json_object_set_new(m, "source", json_pack("{s:s}", "format", s->format));
+    json_object_set_new(m, "source",
+                        s->provenance ? json_incref(s->provenance)
+                                      : json_pack("{s:s}", "format", s->format));
     json_object_set_new(m, "config", json_incref(s->config));
     if (json_object_size(s->shapes) > 0) {
         json_object_set_new(m, "shapes", json_incref(s->shapes));

@@ -204,6 +204,7 @@ void source_free(struct source *s)
     free(s->model_name);
     free(s->tier);
     json_decref(s->config);
+    json_decref(s->provenance);
     json_decref(s->shapes);
     free(s);
 }

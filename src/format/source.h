@@ -37,9 +37,10 @@ struct source_doc {
 struct source {
     const char *format; /* "hf", "gguf", "qsr", "q27" */
     char *path, *model_name;
-    char *tier;     /* of a container; NULL otherwise */
-    json_t *config; /* normalised */
-    json_t *shapes; /* name -> original shape, of tensors stored with fewer dimensions */
+    char *tier;         /* of a container; NULL otherwise */
+    json_t *config;     /* normalised */
+    json_t *provenance; /* what a container says about its own source, or NULL */
+    json_t *shapes;     /* name -> original shape, of tensors stored with fewer dimensions */
     struct modelconf m;
     struct source_tensor *tensors;
     size_t n, cap;

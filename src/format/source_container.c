@@ -1,5 +1,4 @@
-/* A container as a source: to export it, or to write it again in another tier.
- * The second copy of the head is left out; a tier that wants one makes it. */
+/* A container as a source: to export it, or to write it again in another tier. */
 #include "config.h"
 #include "format/source.h"
 
@@ -101,6 +100,7 @@ int source_open_container(const char *path, struct source *s, struct err *e)
     const json_t *shapes = json_object_get(meta, "shapes");
     s->tier = tier ? mem_strdup(tier) : NULL;
     s->model_name = name ? mem_strdup(name) : NULL;
+    s->provenance = json_deep_copy(json_object_get(meta, "source"));
     if (json_is_object(shapes)) {
         json_object_update(s->shapes, (json_t *)(uintptr_t)shapes);
     }
@@ -108,9 +108,6 @@ int source_open_container(const char *path, struct source *s, struct err *e)
     for (size_t i = 0; i < container_count(c); i++) {
         const struct tensor *x = container_at(c, i);
         struct container_origin o = container_origin(c, i);
-        if (strcmp(x->name, "lm_head.q4.weight") == 0) {
-            continue;
-        }
         struct source_tensor *t = source_add(s, x->name, o.name[0] ? o.name : x->name);
         t->type = o.type;
         t->native = x->dtype;
