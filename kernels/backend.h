@@ -89,8 +89,9 @@ struct be_span {
     const int32_t *pages; /* page table; covers positions 0 .. pos + n - 1 */
 };
 
-/* Rows of span i follow those of span i - 1. Decode spans of one slot in one
- * batch are not allowed; several rows of one sequence are one span. */
+/* Rows of span i follow those of span i - 1. A slot has at most one span in a
+ * batch: several rows of one sequence are one span. The page tables stay as
+ * they are until the pass is over; the rest is copied by begin. */
 struct be_batch {
     enum be_mode mode;
     int n_rows, n_spans;
@@ -135,11 +136,11 @@ struct be_ops {
     int (*attention)(struct backend *b, int layer, struct err *e); /* x += attention(norm(x)) */
     int (*ffn)(struct backend *b, int layer, struct err *e);       /* x += ffn(post_norm(x)) */
     int (*final_norm)(struct backend *b, struct err *e);           /* h = norm(x), every row */
-    /* logits[i] = h[rows[i]] head^T, i < n; n <= max(BE_MAX_ROWS, …) see max_out */
+    /* logits[i] = h[rows[i]] head^T, i < n <= max_out */
     int (*head)(struct backend *b, const int32_t *rows, int n, struct err *e);
     /* ids[i] from logits[i]; n as in the head call before it */
     int (*sample)(struct backend *b, const struct be_sample *s, int n, int32_t *ids, struct err *e);
-    int max_out; /* most rows of one head call */
+    int max_out; /* most rows of one head call, at least BE_MAX_ROWS */
 
     /* ---- MTP. h rows of the main pass stay valid until the next final_norm;
      * hidden_save keeps one beside the slot's state. mtp_embed begins a batch of
@@ -173,7 +174,8 @@ struct be_ops {
     int (*page_import)(struct backend *b, int page, const void *in, struct err *e);
     /* For tests and score --states: fp32 copies. conv is [channels, 3] oldest
      * first; s is [v_heads, 128 (key), 128 (value)]; keys and values are
-     * [n, kv_heads, 256] from position 0. NULL skips one. */
+     * [n, kv_heads, 256] from position 0; the MTP layer's are layer shape.layers.
+     * NULL skips one. */
     int (*read_gdn)(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e);
     int (*read_kv)(struct backend *b, int layer, const int32_t *pages, int n, float *k, float *v,
                    struct err *e);

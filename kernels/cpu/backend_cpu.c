@@ -1,0 +1,564 @@
+/*
+ * The CPU backend: the blocks of the model as phases that a team of threads
+ * walks through together, with a barrier wherever a phase reads what others
+ * wrote. All arithmetic is behind struct cpu_isa.
+ */
+#include "config.h"
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+static float *scratch_of(const struct backend *b, int tid)
+{
+    return b->scratch + (size_t)tid * b->scratch_floats;
+}
+
+static const float *floats(const struct tensor *t)
+{
+    return t->data;
+}
+
+/* ---- the batch ---- */
+
+static int check_span(const struct backend *b, const struct be_span *sp, int i, struct err *e)
+{
+    int rc = cpu_check_slot(b, sp->slot, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (sp->n < 1 || sp->pos < 0 || sp->pos > INT32_MAX - sp->n) {
+        return err_set(e, QE_INTERNAL, "span %d: %d rows from position %d", i, sp->n, sp->pos);
+    }
+    for (int p = 0; p <= (sp->pos + sp->n - 1) / BE_PAGE; p++) {
+        if (sp->pages[p] < 0 || sp->pages[p] >= b->pages) {
+            return err_set(e, QE_INTERNAL, "span %d: cache page %d is outside 0..%d", i,
+                           sp->pages[p], b->pages - 1);
+        }
+    }
+    return 0;
+}
+
+static int check_batch(const struct backend *b, const struct be_batch *t, struct err *e)
+{
+    const int limit = t->mode == BE_DECODE ? BE_MAX_ROWS : b->max_rows;
+    if (t->n_rows < 1 || t->n_rows > limit || t->n_spans < 1 || t->n_spans > t->n_rows) {
+        return err_set(e, QE_INTERNAL, "a batch of %d rows in %d spans; at most %d rows", t->n_rows,
+                       t->n_spans, limit);
+    }
+    int rows = 0;
+    for (int i = 0; i < t->n_spans; i++) {
+        int rc = check_span(b, &t->spans[i], i, e);
+        if (rc < 0) {
+            return rc;
+        }
+        for (int j = 0; j < i; j++) {
+            if (t->spans[j].slot == t->spans[i].slot) {
+                return err_set(e, QE_INTERNAL, "slot %d is in two spans", t->spans[i].slot);
+            }
+        }
+        if (t->spans[i].n > t->n_rows - rows) {
+            return err_set(e, QE_INTERNAL, "the spans hold more than %d rows", t->n_rows);
+        }
+        rows += t->spans[i].n;
+    }
+    if (rows != t->n_rows) {
+        return err_set(e, QE_INTERNAL, "the spans hold %d rows, not %d", rows, t->n_rows);
+    }
+    for (int i = 0; i < rows; i++) {
+        if (t->tokens[i] < 0 || t->tokens[i] >= b->shape.vocab) {
+            return err_set(e, QE_INTERNAL, "token %d is outside 0..%d", t->tokens[i],
+                           b->shape.vocab - 1);
+        }
+    }
+    return 0;
+}
+
+/* Cosines and sines of row i, angles in double. */
+static void turn_row(struct backend *b, int i, const int32_t pos[3])
+{
+    float *rot = b->rot + (size_t)i * BE_ROT_DIM;
+    for (int f = 0; f < BE_ROT_DIM / 2; f++) {
+        double angle = (double)pos[b->axis[f]] * b->inv_freq[f];
+        rot[f] = (float)cos(angle);
+        rot[BE_ROT_DIM / 2 + f] = (float)sin(angle);
+    }
+}
+
+static int op_begin(struct backend *b, const struct be_batch *t, struct err *e)
+{
+    b->begun = false;
+    int rc = check_batch(b, t, e);
+    if (rc < 0) {
+        return rc;
+    }
+    b->mode = t->mode;
+    b->n_rows = t->n_rows;
+    b->n_spans = t->n_spans;
+    memcpy(b->span, t->spans, (size_t)t->n_spans * sizeof *b->span);
+    memcpy(b->tokens, t->tokens, (size_t)t->n_rows * sizeof *b->tokens);
+    int row = 0;
+    for (int i = 0; i < t->n_spans; i++) {
+        const struct be_span *sp = &b->span[i];
+        for (int j = 0; j < sp->n; j++, row++) {
+            b->row[row] = (struct cpu_row){sp->pages, sp->pos + j};
+            b->row_span[row] = i;
+        }
+    }
+#pragma omp parallel for num_threads(b->threads) if (t->n_rows > 32)
+    for (int i = 0; i < t->n_rows; i++) {
+        int32_t same[3] = {b->row[i].pos, b->row[i].pos, b->row[i].pos};
+        turn_row(b, i, t->rope ? t->rope[i] : same);
+    }
+    b->begun = true;
+    return 0;
+}
+
+static int check_begun(const struct backend *b, const char *op, struct err *e)
+{
+    return b->begun ? 0 : err_set(e, QE_INTERNAL, "%s without a batch", op);
+}
+
+static int check_rows(const int32_t *rows, int n, int have, struct err *e)
+{
+    if (n < 0 || n > CPU_MAX_OUT) {
+        return err_set(e, QE_INTERNAL, "%d output rows; at most %d", n, CPU_MAX_OUT);
+    }
+    for (int i = 0; i < n; i++) {
+        if (rows[i] < 0 || rows[i] >= have) {
+            return err_set(e, QE_INTERNAL, "output row %d of a batch of %d", rows[i], have);
+        }
+    }
+    return 0;
+}
+
+static int op_embed(struct backend *b, struct err *e)
+{
+    int rc = check_begun(b, "embed", e);
+    if (rc == 0) {
+        b->isa->embed(&b->weights.embed, b->tokens, b->n_rows, b->x, (size_t)b->shape.hidden, 0, 1);
+    }
+    return rc;
+}
+
+/* ---- blocks ---- */
+
+/* The residual stream through a norm, as the input of a product. */
+static struct mm_in normed(const struct backend *b, const struct tensor *norm)
+{
+    return (struct mm_in){
+        .x = b->x,
+        .ldx = (size_t)b->shape.hidden,
+        .rows = b->n_rows,
+        .k = b->shape.hidden,
+        .norm = floats(norm),
+        .eps = b->shape.eps,
+    };
+}
+
+static struct mm_in plain(const float *x, int rows, int k)
+{
+    return (struct mm_in){.x = x, .ldx = (size_t)k, .rows = rows, .k = k};
+}
+
+static struct mm_out product(const struct tensor *w, float *y, int n)
+{
+    return (struct mm_out){.w = w, .y = y, .ldy = (size_t)n, .n_out = n};
+}
+
+static struct mm_out residual(const struct backend *b, const struct tensor *w)
+{
+    struct mm_out m = product(w, b->x, b->shape.hidden);
+    m.add = true;
+    return m;
+}
+
+static int op_gdn(struct backend *b, int layer, struct err *e)
+{
+    int rc = check_begun(b, "gdn", e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (layer < 0 || layer >= b->shape.layers || b->attention[layer]) {
+        return err_set(e, QE_INTERNAL, "layer %d is not a DeltaNet layer", layer);
+    }
+    const struct be_layer *l = &b->layers[layer];
+    const struct be_shape *s = &b->shape;
+    const size_t rows = (size_t)b->n_rows;
+    const size_t ch = (size_t)b->channels;
+    const int vd = s->v_heads * BE_DN_DIM;
+    int first = 0;
+    for (int i = 0; i < b->n_spans; i++) {
+        const struct be_span *sp = &b->span[i];
+        float *state = cpu_slot_gdn(b, sp->slot, b->index[layer]);
+        b->gdn_span[i] = (struct gdn_span){
+            first, sp->n, sp->pos, state, state + (size_t)vd * BE_DN_DIM,
+        };
+        first += sp->n;
+    }
+    float *qkv = b->arena;
+    float *c = qkv + rows * ch;
+    float *z = c + rows * ch;
+    float *y = z + rows * (size_t)vd;
+    float *bb = y + rows * (size_t)vd;
+    float *aa = bb + rows * (size_t)s->v_heads;
+    const struct gdn_args a = {
+        .n_spans = b->n_spans,
+        .k_heads = s->k_heads,
+        .v_heads = s->v_heads,
+        .span = b->gdn_span,
+        .qkv = qkv,
+        .z = z,
+        .b = bb,
+        .a = aa,
+        .c = c,
+        .y = y,
+        .conv_w = floats(&l->conv),
+        .a_log = floats(&l->a_log),
+        .dt_bias = floats(&l->dt_bias),
+        .gnorm = floats(&l->gnorm),
+        .eps = s->eps,
+        .steps = b->mode == BE_DECODE,
+    };
+    const struct mm_in in = normed(b, &l->norm);
+    const struct mm_in mid = plain(y, b->n_rows, vd);
+    const struct mm_out proj[] = {
+        product(&l->qkv, qkv, b->channels),
+        product(&l->z, z, vd),
+        product(&l->b, bb, s->v_heads),
+        product(&l->a, aa, s->v_heads),
+    };
+    const struct mm_out out = residual(b, &l->out);
+#pragma omp parallel num_threads(b->threads)
+    {
+        int tid = omp_get_thread_num();
+        int nt = omp_get_num_threads();
+        float *scratch = scratch_of(b, tid);
+        b->isa->matmul(&in, proj, 4, scratch, tid, nt);
+#pragma omp barrier
+        b->isa->gdn_conv(&a, tid, nt);
+#pragma omp barrier
+        b->isa->gdn(&a, scratch, tid, nt);
+#pragma omp barrier
+        b->isa->matmul(&mid, &out, 1, scratch, tid, nt);
+    }
+    return 0;
+}
+
+static void attention(struct backend *b, const struct be_layer *l, int index, bool kv_only)
+{
+    const struct be_shape *s = &b->shape;
+    const size_t rows = (size_t)b->n_rows;
+    const int qd = s->q_heads * BE_HEAD_DIM;
+    const int kd = s->kv_heads * BE_HEAD_DIM;
+    float *q = b->arena;
+    float *k = q + rows * 2 * (size_t)qd;
+    float *v = k + rows * (size_t)kd;
+    float *o = v + rows * (size_t)kd;
+    const struct attn_args a = {
+        .rows = b->n_rows,
+        .q_heads = s->q_heads,
+        .kv_heads = s->kv_heads,
+        .row = b->row,
+        .q = q,
+        .k = k,
+        .v = v,
+        .o = o,
+        .rot = b->rot,
+        .q_norm = floats(&l->q_norm),
+        .k_norm = floats(&l->k_norm),
+        .eps = s->eps,
+        .half = b->half,
+        .kv_only = kv_only,
+        .cache = b->cache.p,
+        .page_size = b->page_bytes,
+        .offset = (size_t)index * b->layer_bytes,
+    };
+    const struct mm_in in = normed(b, &l->norm);
+    const struct mm_in mid = plain(o, b->n_rows, qd);
+    const struct mm_out proj[] = {
+        product(&l->k, k, kd),
+        product(&l->v, v, kd),
+        product(&l->q, q, 2 * qd),
+    };
+    const struct mm_out out = residual(b, &l->o);
+#pragma omp parallel num_threads(b->threads)
+    {
+        int tid = omp_get_thread_num();
+        int nt = omp_get_num_threads();
+        float *scratch = scratch_of(b, tid);
+        b->isa->matmul(&in, proj, kv_only ? 2 : 3, scratch, tid, nt);
+#pragma omp barrier
+        b->isa->attn_append(&a, tid, nt);
+        if (!kv_only) {
+#pragma omp barrier
+            b->isa->attn(&a, scratch, tid, nt);
+#pragma omp barrier
+            b->isa->matmul(&mid, &out, 1, scratch, tid, nt);
+        }
+    }
+}
+
+static int op_attention(struct backend *b, int layer, struct err *e)
+{
+    int rc = check_begun(b, "attention", e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (layer < 0 || layer >= b->shape.layers || !b->attention[layer]) {
+        return err_set(e, QE_INTERNAL, "layer %d is not an attention layer", layer);
+    }
+    attention(b, &b->layers[layer], b->index[layer], false);
+    return 0;
+}
+
+static void ffn(struct backend *b, const struct be_layer *l)
+{
+    const int n = b->shape.ffn;
+    float *g = b->arena;
+    float *u = g + (size_t)b->n_rows * (size_t)n;
+    const struct mm_in in = normed(b, &l->post_norm);
+    const struct mm_in mid = plain(g, b->n_rows, n);
+    const struct mm_out proj[] = {product(&l->gate, g, n), product(&l->up, u, n)};
+    const struct mm_out out = residual(b, &l->down);
+#pragma omp parallel num_threads(b->threads)
+    {
+        int tid = omp_get_thread_num();
+        int nt = omp_get_num_threads();
+        float *scratch = scratch_of(b, tid);
+        b->isa->matmul(&in, proj, 2, scratch, tid, nt);
+        b->isa->silu_mul(g, u, (size_t)n, b->n_rows, n, tid, nt);
+#pragma omp barrier
+        b->isa->matmul(&mid, &out, 1, scratch, tid, nt);
+    }
+}
+
+static int op_ffn(struct backend *b, int layer, struct err *e)
+{
+    int rc = check_begun(b, "ffn", e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (layer < 0 || layer >= b->shape.layers) {
+        return err_set(e, QE_INTERNAL, "no layer %d", layer);
+    }
+    ffn(b, &b->layers[layer]);
+    return 0;
+}
+
+static int op_final_norm(struct backend *b, struct err *e)
+{
+    int rc = check_begun(b, "final_norm", e);
+    if (rc < 0) {
+        return rc;
+    }
+    const size_t ld = (size_t)b->shape.hidden;
+    b->isa->norm(b->x, ld, floats(&b->weights.norm), b->shape.eps, b->n_rows, b->shape.hidden, b->h,
+                 ld, 0, 1);
+    b->h_rows = b->n_rows;
+    return 0;
+}
+
+static int head(struct backend *b, const float *x, int have, const int32_t *rows, int n,
+                struct err *e)
+{
+    int rc = check_rows(rows, n, have, e);
+    if (rc < 0) {
+        return rc;
+    }
+    b->n_out = n;
+    if (n == 0) {
+        return 0;
+    }
+    struct mm_in in = plain(x, n, b->shape.hidden);
+    in.index = rows;
+    /* Padding ids are not computed. */
+    struct mm_out out = product(&b->weights.head, b->logits, b->shape.vocab_used);
+    out.ldy = (size_t)b->shape.vocab;
+#pragma omp parallel num_threads(b->threads)
+    {
+        int tid = omp_get_thread_num();
+        b->isa->matmul(&in, &out, 1, scratch_of(b, tid), tid, omp_get_num_threads());
+    }
+    for (int i = 0; i < n; i++) {
+        float *row = b->logits + (size_t)i * out.ldy;
+        for (int id = b->shape.vocab_used; id < b->shape.vocab; id++) {
+            row[id] = -INFINITY;
+        }
+    }
+    return 0;
+}
+
+static int op_head(struct backend *b, const int32_t *rows, int n, struct err *e)
+{
+    return head(b, b->h, b->h_rows, rows, n, e);
+}
+
+static int op_sample(struct backend *b, const struct be_sample *s, int n, int32_t *ids,
+                     struct err *e)
+{
+    if (n < 0 || n > b->n_out) {
+        return err_set(e, QE_INTERNAL, "%d draws from %d rows of logits", n, b->n_out);
+    }
+    const size_t ld = (size_t)b->shape.vocab;
+#pragma omp parallel for num_threads(b->threads) if (n > 1)
+    for (int i = 0; i < n; i++) {
+        ids[i] = sample_row(b->logits + (size_t)i * ld, b->shape.vocab_used, &s[i],
+                            b->heap + (size_t)i * ld);
+    }
+    return 0;
+}
+
+/* ---- MTP ---- */
+
+static int op_hidden_save(struct backend *b, int row, int slot, struct err *e)
+{
+    int rc = cpu_check_slot(b, slot, e);
+    int32_t r = row;
+    rc = rc < 0 ? rc : check_rows(&r, 1, b->h_rows, e);
+    if (rc == 0) {
+        memcpy(cpu_slot_hidden(b, slot), b->h + (size_t)row * (size_t)b->shape.hidden,
+               (size_t)b->shape.hidden * sizeof(float));
+    }
+    return rc;
+}
+
+/* The hidden state that row i of an MTP batch starts from, or NULL. */
+static const float *source_of(const struct backend *b, int i, int32_t source)
+{
+    const size_t ld = (size_t)b->shape.hidden;
+    if (source == BE_H_SLOT) {
+        return cpu_slot_hidden(b, b->span[b->row_span[i]].slot);
+    }
+    if (source == BE_H_CHAIN) {
+        return i < b->m_rows ? b->m + (size_t)i * ld : NULL;
+    }
+    return source >= 0 && source < b->h_rows ? b->h + (size_t)source * ld : NULL;
+}
+
+static int op_mtp_embed(struct backend *b, const struct be_batch *batch, const int32_t *source,
+                        struct err *e)
+{
+    if (!b->shape.mtp) {
+        return err_set(e, QE_UNSUPPORTED, "the model has no MTP layer");
+    }
+    int rc = op_begin(b, batch, e);
+    if (rc < 0) {
+        return rc;
+    }
+    const size_t ld = (size_t)b->shape.hidden;
+    float *cat = b->arena;
+    for (int i = 0; i < b->n_rows; i++) {
+        const float *hidden = source_of(b, i, source[i]);
+        if (!hidden) {
+            b->begun = false;
+            return err_set(e, QE_INTERNAL, "row %d has no hidden state %d", i, source[i]);
+        }
+        float *row = cat + (size_t)i * 2 * ld;
+        b->isa->embed(&b->weights.embed, &b->tokens[i], 1, row, ld, 0, 1);
+        b->isa->norm(row, ld, floats(&b->weights.mtp_enorm), b->shape.eps, 1, b->shape.hidden, row,
+                     ld, 0, 1);
+        b->isa->norm(hidden, ld, floats(&b->weights.mtp_hnorm), b->shape.eps, 1, b->shape.hidden,
+                     row + ld, ld, 0, 1);
+    }
+    const struct mm_in in = plain(cat, b->n_rows, 2 * b->shape.hidden);
+    const struct mm_out out = product(&b->weights.mtp_fc, b->x, b->shape.hidden);
+#pragma omp parallel num_threads(b->threads)
+    {
+        int tid = omp_get_thread_num();
+        b->isa->matmul(&in, &out, 1, scratch_of(b, tid), tid, omp_get_num_threads());
+    }
+    return 0;
+}
+
+static int op_mtp_layer(struct backend *b, bool kv_only, struct err *e)
+{
+    int rc = check_begun(b, "mtp_layer", e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (!b->shape.mtp) {
+        return err_set(e, QE_UNSUPPORTED, "the model has no MTP layer");
+    }
+    attention(b, &b->weights.mtp_layer, b->n_attention, kv_only);
+    b->m_rows = 0;
+    if (!kv_only) {
+        const size_t ld = (size_t)b->shape.hidden;
+        ffn(b, &b->weights.mtp_layer);
+        b->isa->norm(b->x, ld, floats(&b->weights.mtp_norm), b->shape.eps, b->n_rows,
+                     b->shape.hidden, b->m, ld, 0, 1);
+        b->m_rows = b->n_rows;
+    }
+    return 0;
+}
+
+static int op_mtp_head(struct backend *b, const int32_t *rows, int n, struct err *e)
+{
+    return head(b, b->m, b->m_rows, rows, n, e);
+}
+
+/* ---- results ---- */
+
+static int op_read_logits(struct backend *b, int i, float *out, struct err *e)
+{
+    if (i < 0 || i >= b->n_out) {
+        return err_set(e, QE_INTERNAL, "logits row %d of %d", i, b->n_out);
+    }
+    memcpy(out, b->logits + (size_t)i * (size_t)b->shape.vocab,
+           (size_t)b->shape.vocab * sizeof *out);
+    return 0;
+}
+
+static int op_read_hidden(struct backend *b, int row, float *out, struct err *e)
+{
+    int32_t r = row;
+    int rc = check_rows(&r, 1, b->h_rows, e);
+    if (rc == 0) {
+        memcpy(out, b->h + (size_t)row * (size_t)b->shape.hidden,
+               (size_t)b->shape.hidden * sizeof *out);
+    }
+    return rc;
+}
+
+static const char *op_describe(const struct backend *b)
+{
+    return b->describe;
+}
+
+const struct be_ops *backend_cpu(void)
+{
+    static const struct be_ops ops = {
+        .name = "cpu",
+        .open = cpu_open,
+        .close = cpu_close,
+        .describe = op_describe,
+        .begin = op_begin,
+        .embed = op_embed,
+        .gdn = op_gdn,
+        .attention = op_attention,
+        .ffn = op_ffn,
+        .final_norm = op_final_norm,
+        .head = op_head,
+        .sample = op_sample,
+        .max_out = CPU_MAX_OUT,
+        .hidden_save = op_hidden_save,
+        .mtp_embed = op_mtp_embed,
+        .mtp_layer = op_mtp_layer,
+        .mtp_head = op_mtp_head,
+        .read_logits = op_read_logits,
+        .read_hidden = op_read_hidden,
+        .state_size = cpu_state_size,
+        .page_size = cpu_page_size,
+        .state_reset = cpu_state_reset,
+        .state_copy = cpu_state_copy,
+        .state_export = cpu_state_export,
+        .state_import = cpu_state_import,
+        .page_copy = cpu_page_copy,
+        .page_export = cpu_page_export,
+        .page_import = cpu_page_import,
+        .read_gdn = cpu_read_gdn,
+        .read_kv = cpu_read_kv,
+    };
+    return &ops;
+}

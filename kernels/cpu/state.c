@@ -1,0 +1,174 @@
+/* Recurrent states and cache pages as blobs: copy, export, import, and fp32
+ * views for tests. A copy is exact. */
+#include "config.h"
+#include "kernels/cpu/cpu.h"
+
+#include <string.h>
+
+float *cpu_slot(const struct backend *b, int slot)
+{
+    return (float *)b->state.p + (size_t)slot * b->slot_floats;
+}
+
+/* Recurrent state of the DeltaNet layer with this number, then its convolution
+ * state. */
+float *cpu_slot_gdn(const struct backend *b, int slot, int index)
+{
+    size_t layer = (size_t)b->shape.v_heads * BE_DN_DIM * BE_DN_DIM +
+                   (size_t)(BE_CONV - 1) * (size_t)b->channels;
+    return cpu_slot(b, slot) + (size_t)index * layer;
+}
+
+float *cpu_slot_hidden(const struct backend *b, int slot)
+{
+    return cpu_slot_gdn(b, slot, b->n_gdn);
+}
+
+int cpu_check_slot(const struct backend *b, int slot, struct err *e)
+{
+    if (slot < 0 || slot >= b->slots) {
+        return err_set(e, QE_INTERNAL, "state slot %d is outside 0..%d", slot, b->slots - 1);
+    }
+    return 0;
+}
+
+static int check_page(const struct backend *b, int page, struct err *e)
+{
+    if (page < 0 || page >= b->pages) {
+        return err_set(e, QE_INTERNAL, "cache page %d is outside 0..%d", page, b->pages - 1);
+    }
+    return 0;
+}
+
+static uint8_t *page_at(const struct backend *b, int page)
+{
+    return (uint8_t *)b->cache.p + (size_t)page * b->page_bytes;
+}
+
+size_t cpu_state_size(const struct backend *b)
+{
+    return b->slot_floats * sizeof(float);
+}
+
+size_t cpu_page_size(const struct backend *b)
+{
+    return b->page_bytes;
+}
+
+int cpu_state_reset(struct backend *b, int slot, struct err *e)
+{
+    int rc = cpu_check_slot(b, slot, e);
+    if (rc == 0) {
+        memset(cpu_slot(b, slot), 0, cpu_state_size(b));
+    }
+    return rc;
+}
+
+int cpu_state_copy(struct backend *b, int dst, int src, struct err *e)
+{
+    int rc = cpu_check_slot(b, dst, e);
+    rc = rc < 0 ? rc : cpu_check_slot(b, src, e);
+    if (rc == 0 && dst != src) {
+        memcpy(cpu_slot(b, dst), cpu_slot(b, src), cpu_state_size(b));
+    }
+    return rc;
+}
+
+int cpu_state_export(struct backend *b, int slot, void *out, struct err *e)
+{
+    int rc = cpu_check_slot(b, slot, e);
+    if (rc == 0) {
+        memcpy(out, cpu_slot(b, slot), cpu_state_size(b));
+    }
+    return rc;
+}
+
+int cpu_state_import(struct backend *b, int slot, const void *in, struct err *e)
+{
+    int rc = cpu_check_slot(b, slot, e);
+    if (rc == 0) {
+        memcpy(cpu_slot(b, slot), in, cpu_state_size(b));
+    }
+    return rc;
+}
+
+int cpu_page_copy(struct backend *b, int dst, int src, struct err *e)
+{
+    int rc = check_page(b, dst, e);
+    rc = rc < 0 ? rc : check_page(b, src, e);
+    if (rc == 0 && dst != src) {
+        memcpy(page_at(b, dst), page_at(b, src), b->page_bytes);
+    }
+    return rc;
+}
+
+int cpu_page_export(struct backend *b, int page, void *out, struct err *e)
+{
+    int rc = check_page(b, page, e);
+    if (rc == 0) {
+        memcpy(out, page_at(b, page), b->page_bytes);
+    }
+    return rc;
+}
+
+int cpu_page_import(struct backend *b, int page, const void *in, struct err *e)
+{
+    int rc = check_page(b, page, e);
+    if (rc == 0) {
+        memcpy(page_at(b, page), in, b->page_bytes);
+    }
+    return rc;
+}
+
+int cpu_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e)
+{
+    int rc = cpu_check_slot(b, slot, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (layer < 0 || layer >= b->shape.layers || b->attention[layer]) {
+        return err_set(e, QE_INTERNAL, "layer %d is not a DeltaNet layer", layer);
+    }
+    const size_t n = (size_t)b->shape.v_heads * BE_DN_DIM * BE_DN_DIM;
+    const float *state = cpu_slot_gdn(b, slot, b->index[layer]);
+    if (s) {
+        memcpy(s, state, n * sizeof *s);
+    }
+    for (int ch = 0; conv && ch < b->channels; ch++) {
+        for (int j = 0; j < BE_CONV - 1; j++) {
+            conv[ch * (BE_CONV - 1) + j] = state[n + (size_t)(j * b->channels + ch)];
+        }
+    }
+    return 0;
+}
+
+int cpu_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float *k, float *v,
+                struct err *e)
+{
+    const bool mtp = layer == b->shape.layers && b->shape.mtp;
+    if (!mtp && (layer < 0 || layer >= b->shape.layers || !b->attention[layer])) {
+        return err_set(e, QE_INTERNAL, "layer %d has no keys and values", layer);
+    }
+    const size_t at = (size_t)(mtp ? b->n_attention : b->index[layer]) * b->layer_bytes;
+    const size_t heads = (size_t)b->shape.kv_heads;
+    for (int i = 0; i < n; i++) {
+        int rc = check_page(b, pages[i / BE_PAGE], e);
+        if (rc < 0) {
+            return rc;
+        }
+        const uint8_t *p = page_at(b, pages[i / BE_PAGE]) + at;
+        for (size_t j = 0; j < 2 * heads; j++) {
+            float *out = j < heads ? k : v;
+            if (!out) {
+                continue;
+            }
+            out += ((size_t)i * heads + j % heads) * BE_HEAD_DIM;
+            size_t from = (j * BE_PAGE + (size_t)(i % BE_PAGE)) * BE_HEAD_DIM;
+            for (size_t d = 0; d < BE_HEAD_DIM; d++) {
+                out[d] = b->half ? f16_to_f32(((const uint16_t *)p)[from + d])
+                                 : ((const float *)p)[from + d];
+            }
+        }
+    }
+    return 0;
+}
