@@ -106,15 +106,9 @@ static int reorder_tensor(struct container *c, const struct modelconf *m, unsign
 {
     uint64_t rows = tensor_rows(t);
     uint64_t cols = tensor_cols(t);
-    uint64_t values = (uint64_t)m->v_heads * (uint64_t)m->v_dim;
-    uint64_t keys = 2 * (uint64_t)m->k_heads * (uint64_t)m->k_dim;
-    bool vector = t->n_dims == 1;
-    bool fits = change & NC_COLS     ? cols == (vector ? (uint64_t)m->v_heads : values)
-                : change & NC_V_ROWS ? rows == keys + values
-                : change & NC_HEADS  ? rows == (uint64_t)m->v_heads
-                                     : rows == values;
-    if (fits && (change & NC_COLS) && !vector) {
-        fits = m->v_dim % dtype_group(t->dtype) == 0;
+    bool fits = heads_fit(m, change, t->n_dims, rows, cols);
+    if ((change & NC_COLS) && t->n_dims > 1) {
+        fits = fits && m->v_dim % dtype_group(t->dtype) == 0;
     }
     if (!fits) {
         return err_set(

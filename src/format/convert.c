@@ -167,8 +167,10 @@ int convert(const char *src, const char *dst, const struct convert_opts *o, stru
         rc = convert_write_qsr(&p, dst, e);
         break;
     case CONVERT_GGUF:
+        rc = convert_write_gguf(&p, dst, e);
+        break;
     case CONVERT_HF:
-        rc = err_set(e, QE_UNSUPPORTED, "only .qsr can be written");
+        rc = convert_write_hf(&p, dst, e);
         break;
     }
     free(p.items);

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "format/names.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,31 @@ bool name_has_leaf(const char *hf, const char *leaf)
            hf[n - k - 8] == '.';
 }
 
+bool name_is_f32(const char *hf)
+{
+    return ends_with(hf, "linear_attn.A_log") || ends_with(hf, "linear_attn.norm.weight");
+}
+
+void names_change(unsigned change, float *w, uint64_t n)
+{
+    for (uint64_t i = 0; (change & NC_PLUS_ONE) && i < n; i++) {
+        w[i] = 1.0F + w[i];
+    }
+    for (uint64_t i = 0; (change & NC_NEG_EXP) && i < n; i++) {
+        w[i] = (float)-exp((double)w[i]);
+    }
+}
+
+void names_unchange(unsigned change, float *w, uint64_t n)
+{
+    for (uint64_t i = 0; (change & NC_PLUS_ONE) && i < n; i++) {
+        w[i] = w[i] - 1.0F;
+    }
+    for (uint64_t i = 0; (change & NC_NEG_EXP) && i < n; i++) {
+        w[i] = (float)log(-(double)w[i]);
+    }
+}
+
 int heads_ours(const struct modelconf *m, int gguf_head)
 {
     return gguf_head % m->k_heads * (m->v_heads / m->k_heads) + gguf_head / m->k_heads;
@@ -179,6 +205,19 @@ int heads_gguf(const struct modelconf *m, int our_head)
 {
     int r = m->v_heads / m->k_heads;
     return our_head % r * m->k_heads + our_head / r;
+}
+
+bool heads_fit(const struct modelconf *m, unsigned change, int n_dims, uint64_t rows, uint64_t cols)
+{
+    uint64_t values = (uint64_t)m->v_heads * (uint64_t)m->v_dim;
+    uint64_t keys = 2 * (uint64_t)m->k_heads * (uint64_t)m->k_dim;
+    if (change & NC_COLS) {
+        return cols == (n_dims == 1 ? (uint64_t)m->v_heads : values);
+    }
+    if (change & NC_V_ROWS) {
+        return rows == keys + values;
+    }
+    return rows == (change & NC_HEADS ? (uint64_t)m->v_heads : values);
 }
 
 bool heads_moved(const struct modelconf *m, unsigned change)

@@ -38,6 +38,13 @@ const char *names_strip(const char *full);
 bool name_is_norm(const char *hf);                    /* zero-centred norms and the gated norm */
 bool name_has_leaf(const char *hf, const char *leaf); /* ends in "leaf.weight" */
 
+/* Those that checkpoints of the family keep in fp32 where they tell them apart. */
+bool name_is_f32(const char *hf);
+
+/* Applies what a change does to values (1 + w, -exp(w)), and undoes it. */
+void names_change(unsigned change, float *w, uint64_t n);
+void names_unchange(unsigned change, float *w, uint64_t n);
+
 /* Value-head order. GGUF's head n is ours number (n % k_heads) * r + n / k_heads. */
 int heads_ours(const struct modelconf *m, int gguf_head);
 int heads_gguf(const struct modelconf *m, int our_head);
@@ -47,6 +54,9 @@ uint64_t heads_source_row(const struct modelconf *m, unsigned change, bool to_gg
 /* Permutes the heads inside one row of n bytes (n is a multiple of v_heads). */
 void heads_permute_row(const struct modelconf *m, bool to_gguf, const void *src, void *dst,
                        size_t n);
+/* True when a tensor of rows x cols has as many of them as the heads need. */
+bool heads_fit(const struct modelconf *m, unsigned change, int n_dims, uint64_t rows,
+               uint64_t cols);
 /* True when the change moves anything at all for this model. */
 bool heads_moved(const struct modelconf *m, unsigned change);
 

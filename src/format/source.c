@@ -165,8 +165,7 @@ int source_open(const char *path, struct source **out, struct err *e)
         bool gguf = rc == 0 && m.size >= 4 && memcmp(m.data, "GGUF", 4) == 0;
         io_map_close(&m);
         if (rc == 0) {
-            rc = gguf ? err_set(e, QE_UNSUPPORTED, "%s: GGUF cannot be read", path)
-                      : source_open_container(path, s, e);
+            rc = gguf ? source_open_gguf(path, s, e) : source_open_container(path, s, e);
         }
     }
     if (rc == 0) {

@@ -2,7 +2,6 @@
 #include "config.h"
 #include "format/source.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,16 +22,7 @@ static int box_decode(struct source *s, const struct source_tensor *t, uint64_t 
     quant_at(x->dtype, row, cols, &data, &scales);
     quant_decode(x->dtype, (const char *)x->data + data,
                  x->scales ? (const char *)x->scales + scales : NULL, rows, cols, dst);
-    if (t->change & NC_PLUS_ONE) {
-        for (uint64_t i = 0; i < rows * cols; i++) {
-            dst[i] -= 1.0F;
-        }
-    }
-    if (t->change & NC_NEG_EXP) {
-        for (uint64_t i = 0; i < rows * cols; i++) {
-            dst[i] = (float)log(-(double)dst[i]);
-        }
-    }
+    names_unchange(t->change, dst, rows * cols);
     return 0;
 }
 
