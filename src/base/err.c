@@ -6,8 +6,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static void trim_partial_utf8(char *s)
+/* Foreign names and texts end up in messages: a control character, which could
+ * break the line or drive the terminal, becomes a question mark. */
+static void mask_controls(char *s)
 {
+    for (unsigned char *p = (unsigned char *)s; *p; p++) {
+        if (*p < 0x20 || *p == 0x7F) {
+            *p = '?';
+        } else if (*p == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0) {
+            p[0] = '?';
+            p[1] = '?';
+        }
+    }
+}
+
+static void clean_message(char *s)
+{
+    mask_controls(s);
     size_t n = strlen(s);
     if (n < ERR_MSG_MAX - 1) {
         return;
@@ -28,7 +43,7 @@ int err_set(struct err *e, int code, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(e->msg, sizeof e->msg, fmt, ap);
         va_end(ap);
-        trim_partial_utf8(e->msg);
+        clean_message(e->msg);
         e->code = code;
     }
     return code;
@@ -43,7 +58,7 @@ int err_sys(struct err *e, int code, int errnum, const char *fmt, ...)
         va_end(ap);
         size_t n = strlen(e->msg);
         snprintf(e->msg + n, sizeof e->msg - n, ": %s", strerror(errnum));
-        trim_partial_utf8(e->msg);
+        clean_message(e->msg);
         e->code = code;
     }
     return code;
@@ -62,7 +77,7 @@ int err_wrap(struct err *e, int code, const char *fmt, ...)
         if (old[0]) {
             snprintf(e->msg + n, sizeof e->msg - n, ": %s", old);
         }
-        trim_partial_utf8(e->msg);
+        clean_message(e->msg);
         e->code = code;
     }
     return code;

@@ -40,7 +40,8 @@ struct err {
 
 /* Formats the message into e (ignored when NULL) and returns code, so that
  * `return err_set(e, QE_IO, "…")` is the whole failure path.  The text names
- * the thing, the reason and, where there is one, the remedy. */
+ * the thing, the reason and, where there is one, the remedy; control characters
+ * in it are replaced, so that it is one line whatever was formatted in. */
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* As err_set, and appends ": " and the text of the given errno value. */

@@ -245,18 +245,26 @@ static void options_refuse(void **state)
     }
 }
 
+/* Whatever is formatted in, a message stays one line without control codes. */
+static void errors_are_one_line(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    assert_int_equal(err_set(&e, QE_FORMAT, "name %s", "a\n\x1B[2J\x7F\xC2\x9B\xC3\xA9\t"),
+                     QE_FORMAT);
+    assert_string_equal(e.msg, "name a??[2J???\xC3\xA9?");
+    assert_int_equal(err_wrap(&e, QE_IO, "file\r"), QE_IO);
+    assert_string_equal(e.msg, "file?: name a??[2J???\xC3\xA9?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_known_answers),
-        cmocka_unit_test(sha256_known_answer),
-        cmocka_unit_test(utf8_boundaries),
-        cmocka_unit_test(utf8_clusters),
-        cmocka_unit_test(json_numbers_like_python),
-        cmocka_unit_test(json_refuses),
-        cmocka_unit_test(atomic_write_survives_faults),
-        cmocka_unit_test(options_precedence),
-        cmocka_unit_test(options_refuse),
+        cmocka_unit_test(errors_are_one_line), cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(sha256_known_answer), cmocka_unit_test(utf8_boundaries),
+        cmocka_unit_test(utf8_clusters),       cmocka_unit_test(json_numbers_like_python),
+        cmocka_unit_test(json_refuses),        cmocka_unit_test(atomic_write_survives_faults),
+        cmocka_unit_test(options_precedence),  cmocka_unit_test(options_refuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
