@@ -190,6 +190,9 @@ static int by_key(const void *a, const void *b)
 
 static int refuse_twice(const struct gguf_kv *kv, size_t n, const char *file, struct err *e)
 {
+    if (n < 2) {
+        return 0;
+    }
     struct gguf_kv *sorted = mem_array(n, sizeof *sorted);
     memcpy(sorted, kv, n * sizeof *kv);
     qsort(sorted, n, sizeof *sorted, by_key);
@@ -278,10 +281,13 @@ static int read_tensor(struct cursor *c, struct gguf_tensor *t, uint64_t *offset
                            t->name);
         }
     }
-    if (gguf_cols(t) % elems != 0 || !arr_size(n / elems, bytes, &t->size)) {
+    if (gguf_cols(t) % elems != 0) {
         return err_set(e, QE_FORMAT,
                        "%s: tensor %.200s has rows of %" PRIu64 ", not whole blocks of %" PRIu32,
                        c->file, t->name, gguf_cols(t), elems);
+    }
+    if (!arr_size(n / elems, bytes, &t->size)) {
+        return err_set(e, QE_FORMAT, "%s: tensor %.200s has an impossible shape", c->file, t->name);
     }
     return 0;
 }

@@ -228,7 +228,15 @@ static int check_names(const struct gguf_writer *w, struct err *e)
         twice = find_twice(s, w->n_tensors);
     }
     free(s);
-    return twice ? err_set(e, QE_INTERNAL, "%s: %.200s is given twice", w->path, twice) : 0;
+    if (twice) {
+        return err_set(e, QE_INTERNAL, "%s: %.200s is given twice", w->path, twice);
+    }
+    for (size_t i = 0; i < w->n_keys; i++) {
+        if (strcmp(w->keys[i], "general.alignment") == 0) {
+            return err_set(e, QE_INTERNAL, "%s: the alignment is always %d", w->path, ALIGN);
+        }
+    }
+    return 0;
 }
 
 static int write_padding(struct gguf_writer *w, uint64_t at, struct err *e)

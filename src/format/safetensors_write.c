@@ -280,6 +280,9 @@ static int write_index(const struct st_writer *w, struct err *e)
     int rc = tmp_out_create(&out, path, 0644, e);
     rc = rc < 0 ? rc : io_write_all(out.fd, b.data, b.len, path, e);
     rc = rc < 0 ? rc : tmp_out_commit(&out, path, e);
+    if (rc < 0 && out.committed) {
+        unlink(path); /* its shards go too */
+    }
     tmp_out_fini(&out);
     free(path);
     buf_free(&b);
