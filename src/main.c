@@ -23,6 +23,7 @@ struct command {
 static const struct command commands[] = {
     {"config", C_CONFIG, cmd_config, "", "show every setting and where it came from"},
     {"convert", C_CONVERT, cmd_convert, "SRC DST", "make a model file from a checkpoint or a GGUF"},
+    {"inspect", C_INSPECT, cmd_inspect, "FILE", "what a model file holds, and whether it is whole"},
     {"tokenize", C_TOKENIZE, cmd_tokenize, "", "text to token ids and back"},
     {NULL, 0, NULL, NULL, NULL},
 };

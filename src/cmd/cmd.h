@@ -13,6 +13,7 @@
 typedef int (*cmd_fn)(const struct conf *cf, int nargs, char **args, struct err *e);
 
 int cmd_config(const struct conf *cf, int nargs, char **args, struct err *e);
+int cmd_inspect(const struct conf *cf, int nargs, char **args, struct err *e);
 int cmd_convert(const struct conf *cf, int nargs, char **args, struct err *e);
 int cmd_tokenize(const struct conf *cf, int nargs, char **args, struct err *e);
 

@@ -284,6 +284,11 @@ int container_read_v1(struct container *c, const char *path, struct err *e)
         rc = container_index(c, e);
     }
     if (rc == 0) {
+        /* under the keys that version 2 has */
+        json_t *name = json_object_get(c->meta, "general.name");
+        json_t *tier = json_object_get(c->meta, "quant_policy");
+        json_object_set(c->meta, "name", name ? name : json_null());
+        json_object_set(c->meta, "tier", tier ? tier : json_null());
         c->folded = true;
         model_digest(c, start);
     }
