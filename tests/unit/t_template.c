@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "base/jsonio.h"
 #include "base/mem.h"
+#include "format/container.h"
 #include "tokenizer/template.h"
 
 static const enum template_kind kinds[] = {TPL_DEMO, TPL_QWEN35, TPL_QWEN35_OFF, TPL_QWEN36,
@@ -325,6 +326,86 @@ static void forgery(void **state)
     }
 }
 
+/* With the demo model's tokenizer: the added tokens of an encoding are the marks
+ * and nothing else; and where no text looks like one, it is what the tokenizer
+ * makes of the whole text. */
+static void encodings(void **state)
+{
+    (void)state;
+    const char *src = getenv("QUASAR_SRCDIR");
+    char *path = io_join(src ? src : ".", "models/demo.qsr");
+    struct container *file = NULL;
+    struct err e = ERR_INIT;
+    if (container_open(path, false, &file, &e) < 0) {
+        fail_msg("%s", e.msg);
+    }
+    free(path);
+    const char *p = NULL;
+    size_t n = 0, n_text = 0, honest = 0, forged = 0;
+    enum template_kind kind = TPL_QWEN38;
+    assert_true(container_get(file, CB_TEMPLATE, &p, &n));
+    assert_int_equal(template_detect(p, n, &kind, &e), 0);
+    assert_int_equal(kind, TPL_DEMO);
+    assert_true(container_get(file, CB_TOKENIZER, &p, &n));
+    struct tokenizer *t = NULL;
+    if (tokenizer_open(p, n, NULL, 0, "demo", &t, &e) < 0) {
+        fail_msg("%s", e.msg);
+    }
+    char *text = read_vectors(&n_text);
+    size_t number = 0, stride = getenv("QUASAR_LONG") ? 1 : 7;
+    for (char *line = text; line < text + n_text; number++) {
+        char *end = strchr(line, '\n');
+        assert_non_null(end);
+        if (number % stride == 0) {
+            json_t *c = NULL;
+            assert_int_equal(json_parse(line, (size_t)(end - line), "vector", &c, NULL), 0);
+            struct template_opts o =
+                options_of(json_object_get(c, "opts"), kinds[number / stride % N_KINDS]);
+            struct rendered r = {0};
+            if (template_render(json_object_get(c, "messages"), json_object_get(c, "tools"), &o, &r,
+                                NULL) == 0) {
+                struct tok_ids ids = {0}, naive = {0};
+                if (rendered_encode(&r, t, &ids, &e) < 0) {
+                    fail_msg("%s", e.msg);
+                }
+                size_t k = 0, seen = 0;
+                for (size_t i = 0; i < ids.n; i++) {
+                    if (tokenizer_is_added(t, ids.v[i])) {
+                        assert_true(k < r.n_marks);
+                        assert_int_equal(
+                            ids.v[i],
+                            tokenizer_added_id(t, r.text.data + r.marks[k].off, r.marks[k].len));
+                        k++;
+                    }
+                }
+                assert_int_equal(k, r.n_marks);
+                tokenizer_encode(t, r.text.data, r.text.len, true, &naive);
+                for (size_t i = 0; i < naive.n; i++) {
+                    seen += tokenizer_is_added(t, naive.v[i]);
+                }
+                if (seen == r.n_marks) {
+                    assert_int_equal(ids.n, naive.n);
+                    assert_memory_equal(ids.v, naive.v, ids.n * sizeof *ids.v);
+                    honest++;
+                } else {
+                    assert_true(seen > r.n_marks);
+                    forged++;
+                }
+                tok_ids_free(&ids);
+                tok_ids_free(&naive);
+            }
+            rendered_free(&r);
+            json_decref(c);
+        }
+        line = end + 1;
+    }
+    assert_true(honest > 20);
+    assert_true(forged > 20);
+    free(text);
+    tokenizer_free(t);
+    container_close(file);
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -343,7 +424,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors),  cmocka_unit_test(worked_examples), cmocka_unit_test(as_python),
-        cmocka_unit_test(refusals), cmocka_unit_test(forgery),         cmocka_unit_test(names),
+        cmocka_unit_test(refusals), cmocka_unit_test(forgery),         cmocka_unit_test(encodings),
+        cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
