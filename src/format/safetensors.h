@@ -59,7 +59,9 @@ uint64_t st_cols(const struct st_tensor *t);
 /*
  * Writer: create, declare every tensor, then the bytes of each in the order of
  * declaration in pieces of any size, then commit. Nothing appears under its
- * final name before commit; free without commit removes what was written.
+ * final name before commit; free without commit removes what was written. The
+ * format has no padding: a caller that wants every tensor aligned to its element
+ * declares the wide types first.
  */
 struct st_writer;
 

@@ -32,6 +32,7 @@ static void from_hex(const char *hex, uint8_t *out)
     }
 }
 
+/* Published codes of a sine; dividing by the unrounded scale gives the same here. */
 static void q4_golden(void **state)
 {
     (void)state;
@@ -90,6 +91,50 @@ static void error_bound(void **state)
     }
     free(w);
     free(back);
+}
+
+/* Codes are made with the scale that is stored: compared one by one with the
+ * formula, on weights where the scale before rounding would give others. */
+static void rounded_scale_first(void **state)
+{
+    (void)state;
+    enum { N = 128 * 500 };
+    float *w = mem_array(N, sizeof *w);
+    int8_t *q8 = mem_alloc(N);
+    uint8_t *q4 = mem_alloc(N / 2);
+    uint16_t *s8 = mem_array(N / 128, 2);
+    uint16_t *s4 = mem_array(N / 64, 2);
+    for (uint32_t i = 0; i < N; i++) {
+        w[i] = uniform(i) * 3.0F;
+    }
+    assert_int_equal(quant_encode(DT_Q8_G128, w, 1, N, q8, s8, NULL), 0);
+    assert_int_equal(quant_encode(DT_Q4_G64, w, 500, 128, q4, s4, NULL), 0);
+    int other = 0;
+    for (size_t g = 0; g < N / 64; g++) {
+        float m4 = 0;
+        float m8 = 0;
+        for (size_t i = 0; i < 128; i++) {
+            m8 = fmaxf(m8, fabsf(w[g / 2 * 128 + i]));
+        }
+        for (size_t i = 0; i < 64; i++) {
+            m4 = fmaxf(m4, fabsf(w[g * 64 + i]));
+        }
+        assert_int_equal(s4[g], f32_to_f16(m4 / 7));
+        assert_int_equal(s8[g / 2], f32_to_f16(m8 / 127));
+        for (size_t i = g * 64; i < g * 64 + 64; i++) {
+            float r8 = nearbyintf(w[i] / f16_to_f32(s8[g / 2]));
+            float r4 = nearbyintf(w[i] / f16_to_f32(s4[g]));
+            assert_int_equal(q8[i], (int)fmaxf(fminf(r8, 127), -127));
+            assert_int_equal((q4[i / 2] >> (i % 2 * 4) & 15) - 8, (int)fmaxf(fminf(r4, 7), -8));
+            other += r8 != nearbyintf(w[i] / (m8 / 127));
+        }
+    }
+    assert_true(other > 100);
+    free(w);
+    free(q8);
+    free(q4);
+    free(s8);
+    free(s4);
 }
 
 /* Where the scale rounds to a subnormal half or to zero, codes are clipped. */
@@ -397,10 +442,15 @@ static void unaligned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(q4_golden),   cmocka_unit_test(error_bound),
-        cmocka_unit_test(tiny_groups), cmocka_unit_test(rounding),
-        cmocka_unit_test(halves),      cmocka_unit_test(refusals),
-        cmocka_unit_test(k_golden),    cmocka_unit_test(blocks_and_back),
+        cmocka_unit_test(q4_golden),
+        cmocka_unit_test(error_bound),
+        cmocka_unit_test(rounded_scale_first),
+        cmocka_unit_test(tiny_groups),
+        cmocka_unit_test(rounding),
+        cmocka_unit_test(halves),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(k_golden),
+        cmocka_unit_test(blocks_and_back),
         cmocka_unit_test(unaligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
