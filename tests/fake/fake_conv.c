@@ -1,0 +1,369 @@
+/* A conversation without a model: the words of the prompt choose a scripted
+ * answer, so that a screen test sees the same text and the same order of
+ * events in every run. FAKE_LOAD=fail makes loading fail, FAKE_LOAD=slow makes
+ * it last until the first message. One thread plays the engine. */
+#include "config.h"
+#include "conv/conv.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+struct node {
+    struct conv_event ev;
+    struct node *next;
+};
+
+struct chat {
+    struct conv *conv;
+    struct view_chat view; /* under conv->lock */
+    atomic_bool stop, busy;
+    char settings[256];
+};
+
+struct conv {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int fd;
+    struct node *first, *last;
+    struct view_model model;
+    struct chat *chat;
+    char *prompt; /* waiting for the engine */
+    size_t n_prompt;
+    bool closing, fail, slow;
+};
+
+struct conv_opts conv_opts_default(void)
+{
+    struct conv_opts o;
+    memset(&o, 0, sizeof o);
+    o.think = -1;
+    return o;
+}
+
+void conv_event_fini(struct conv_event *ev)
+{
+    buf_free(&ev->text);
+}
+
+static void nap(int ms)
+{
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+    nanosleep(&t, NULL);
+}
+
+static void post(struct conv *c, struct conv_event ev, const char *p, size_t n)
+{
+    struct node *k = mem_zalloc(sizeof *k);
+    k->ev = ev;
+    buf_add(&k->ev.text, p, n);
+    pthread_mutex_lock(&c->lock);
+    if (c->last) {
+        c->last->next = k;
+    } else {
+        c->first = k;
+    }
+    c->last = k;
+    pthread_mutex_unlock(&c->lock);
+    uint64_t one = 1;
+    (void)!write(c->fd, &one, sizeof one);
+}
+
+static void post_text(struct chat *t, enum conv_event_kind kind, const char *p, size_t n)
+{
+    struct conv_event ev = {.kind = kind, .chat = t};
+    pthread_mutex_lock(&t->conv->lock);
+    t->view.output_tokens++;
+    t->view.context_used++;
+    t->view.tok_s = 100;
+    pthread_mutex_unlock(&t->conv->lock);
+    post(t->conv, ev, p, n);
+}
+
+static const char markdown[] =
+    "# Columns\n\nThe column **drifts** because a tab is *one* byte. Two changes:\n\n"
+    "1. keep byte offsets in the token, compute columns only when printing\n"
+    "2. make `next_token` pure\n   - no globals\n   - no hidden state\n\n"
+    "```c\nstatic size_t column_of(const char *line, size_t byte)\n{\n    size_t col = "
+    "0;\n}\n```\n\n"
+    "| name | cells | note |\n|:-----|------:|------|\n| tab | 8 | up to the next stop |\n"
+    "| 漢字 | 4 | two each |\n\n> quoted once\n\nSee [the manual](https://example.org/m) for "
+    "more.\n";
+
+static const char hostile[] = "title \x1b]0;owned\x07 clear \x1b[2J bidi \xe2\x80\xae"
+                              "abc c1 \xc2\x9b"
+                              "31m bad \xff\xfe end\r\n";
+
+/* Sends text in small pieces of whole characters. */
+static void stream(struct chat *t, enum conv_event_kind kind, const char *s, size_t n, int ms)
+{
+    size_t i = 0;
+    while (i < n && !atomic_load(&t->stop)) {
+        size_t k = n - i < 7 ? n - i : 7;
+        while (i + k < n && ((unsigned char)s[i + k] & 0xC0) == 0x80) {
+            k++;
+        }
+        post_text(t, kind, s + i, k);
+        i += k;
+        if (ms) {
+            nap(ms);
+        }
+    }
+}
+
+static void answer(struct chat *t, const char *p, size_t n)
+{
+    struct conv_event ev = {.kind = CE_PREFILL, .chat = t, .total = 100};
+    char line[160];
+    for (ev.done = 50; ev.done <= 100; ev.done += 50) {
+        ev.progress = ev.done / 100.0;
+        post(t->conv, ev, "", 0);
+    }
+    ev.kind = CE_END;
+    ev.reason = CE_R_STOP;
+    const char *why = "";
+    if (strncmp(p, "md", 2) == 0) {
+        stream(t, CE_TEXT, markdown, sizeof markdown - 1, 0);
+    } else if (strncmp(p, "think", 5) == 0) {
+        stream(t, CE_THOUGHT, "The user wants a thought.\nHere it is.\n", 38, 1);
+        stream(t, CE_TEXT, "The answer after the thought.", 29, 0);
+    } else if (strncmp(p, "hostile", 7) == 0) {
+        stream(t, CE_TEXT, hostile, sizeof hostile - 1, 0);
+    } else if (strncmp(p, "fail", 4) == 0) {
+        ev.reason = CE_R_ERROR;
+        why = "the engine lost its device";
+    } else if (strncmp(p, "lines ", 6) == 0) {
+        int count = atoi(p + 6);
+        for (int i = 1; i <= count && !atomic_load(&t->stop); i++) {
+            snprintf(line, sizeof line, "line %d of %d\n", i, count);
+            stream(t, CE_TEXT, line, strlen(line), 0);
+        }
+    } else if (strncmp(p, "forever", 7) == 0) {
+        for (int i = 1; !atomic_load(&t->stop); i++) {
+            snprintf(line, sizeof line, "word%d ", i);
+            stream(t, CE_TEXT, line, strlen(line), 5);
+        }
+    } else if (strncmp(p, "settings", 8) == 0) {
+        stream(t, CE_TEXT, t->settings, strlen(t->settings), 0);
+    } else {
+        unsigned sum = 0;
+        size_t rows = 1;
+        for (size_t i = 0; i < n; i++) {
+            sum = sum * 31 + (unsigned char)p[i];
+            rows += p[i] == '\n';
+        }
+        snprintf(line, sizeof line, "got %zu bytes, %zu lines, sum %08x", n, rows, sum);
+        stream(t, CE_TEXT, line, strlen(line), 0);
+    }
+    if (atomic_load(&t->stop)) {
+        ev.reason = CE_R_CANCELLED;
+    }
+    pthread_mutex_lock(&t->conv->lock);
+    t->view.saved = true;
+    pthread_mutex_unlock(&t->conv->lock);
+    atomic_store(&t->busy, false);
+    post(t->conv, ev, why, strlen(why));
+}
+
+static void *engine(void *arg)
+{
+    struct conv *c = arg;
+    struct conv_event ev = {.kind = CE_LOADING};
+    for (int i = 0; i <= 2; i++) {
+        ev.progress = i / 2.0;
+        post(c, ev, "", 0);
+    }
+    if (c->fail) {
+        static const char why[] = "models/none.qsr: there is no such file";
+        ev.kind = CE_FAILED;
+        post(c, ev, why, sizeof why - 1);
+    }
+    pthread_mutex_lock(&c->lock);
+    while (c->slow && !c->prompt && !c->closing) {
+        pthread_cond_wait(&c->wake, &c->lock);
+    }
+    snprintf(c->model.name, sizeof c->model.name, "fake");
+    snprintf(c->model.tier, sizeof c->model.tier, "q8");
+    snprintf(c->model.backend, sizeof c->model.backend, "cpu");
+    snprintf(c->model.device, sizeof c->model.device, "script");
+    c->model.ctx = 4096;
+    c->model.ready = true;
+    pthread_mutex_unlock(&c->lock);
+    ev.kind = CE_READY;
+    if (!c->fail) {
+        post(c, ev, "", 0);
+    }
+    for (;;) {
+        pthread_mutex_lock(&c->lock);
+        while (!c->closing && !c->prompt) {
+            pthread_cond_wait(&c->wake, &c->lock);
+        }
+        bool end = c->closing;
+        char *p = c->prompt;
+        size_t n = c->n_prompt;
+        struct chat *t = c->chat;
+        c->prompt = NULL;
+        if (t && p) {
+            t->view.prompt_tokens = (int)(n / 4 + 1);
+            t->view.context_used += (int)(n / 4 + 1);
+            t->view.output_tokens = 0;
+        }
+        pthread_mutex_unlock(&c->lock);
+        if (p && t && !end) {
+            answer(t, p, n);
+        }
+        free(p);
+        if (end) {
+            return NULL;
+        }
+    }
+}
+
+int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
+{
+    struct conv *c = mem_zalloc(sizeof *c);
+    const char *load = getenv("FAKE_LOAD");
+    (void)o;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->wake, NULL);
+    c->fail = load && strcmp(load, "fail") == 0;
+    c->slow = load && strcmp(load, "slow") == 0;
+    c->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c->fd < 0 || pthread_create(&c->thread, NULL, engine, c) != 0) {
+        free(c);
+        return err_set(e, QE_IO, "cannot start the scripted engine");
+    }
+    *out = c;
+    return 0;
+}
+
+void conv_close(struct conv *c)
+{
+    struct conv_event ev;
+    pthread_mutex_lock(&c->lock);
+    c->closing = true;
+    if (c->chat) {
+        atomic_store(&c->chat->stop, true);
+    }
+    pthread_cond_signal(&c->wake);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+    while (conv_next(c, &ev)) {
+        conv_event_fini(&ev);
+    }
+    close(c->fd);
+    free(c->prompt);
+    free(c->chat);
+    pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->wake);
+    free(c);
+}
+
+int conv_fd(const struct conv *c)
+{
+    return c->fd;
+}
+
+bool conv_next(struct conv *c, struct conv_event *ev)
+{
+    uint64_t count = 0;
+    pthread_mutex_lock(&c->lock);
+    struct node *k = c->first;
+    if (k) {
+        c->first = k->next;
+        c->last = k->next ? c->last : NULL;
+        *ev = k->ev;
+    } else {
+        (void)!read(c->fd, &count, sizeof count);
+    }
+    pthread_mutex_unlock(&c->lock);
+    free(k);
+    return k != NULL;
+}
+
+bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms)
+{
+    struct pollfd p = {c->fd, POLLIN, 0};
+    return conv_next(c, ev) || (poll(&p, 1, timeout_ms) > 0 && conv_next(c, ev));
+}
+
+void conv_view_model(const struct conv *c, struct view_model *out)
+{
+    struct conv *w = (struct conv *)c;
+    pthread_mutex_lock(&w->lock);
+    *out = c->model;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void chat_view(const struct chat *t, struct view_chat *out)
+{
+    pthread_mutex_lock(&t->conv->lock);
+    *out = t->view;
+    out->busy = atomic_load(&t->busy);
+    pthread_mutex_unlock(&t->conv->lock);
+}
+
+struct chat *chat_create(struct conv *c)
+{
+    struct chat *t = mem_zalloc(sizeof *t);
+    t->conv = c;
+    snprintf(t->settings, sizeof t->settings, "settings:");
+    c->chat = t;
+    return t;
+}
+
+void chat_free(struct chat *t)
+{
+    atomic_store(&t->stop, true); /* conv_close frees it, after its thread */
+}
+
+int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
+{
+    pthread_mutex_lock(&t->conv->lock);
+    bool full = t->conv->prompt != NULL;
+    if (!full) {
+        atomic_store(&t->stop, false);
+        atomic_store(&t->busy, true);
+        t->conv->prompt = mem_strndup(text, n);
+        t->conv->n_prompt = n;
+        pthread_cond_signal(&t->conv->wake);
+    }
+    pthread_mutex_unlock(&t->conv->lock);
+    return full ? err_set(e, QE_BUSY, "a message is waiting already") : 0;
+}
+
+void chat_stop(struct chat *t)
+{
+    atomic_store(&t->stop, true);
+}
+
+void chat_clear(struct chat *t)
+{
+    pthread_mutex_lock(&t->conv->lock);
+    memset(&t->view, 0, sizeof t->view);
+    pthread_mutex_unlock(&t->conv->lock);
+}
+
+bool chat_busy(const struct chat *t)
+{
+    return atomic_load(&t->busy);
+}
+
+int chat_set(struct chat *t, const char *key, const char *value, struct err *e)
+{
+    size_t n = strlen(t->settings);
+    if (strcmp(key, "nonsense") == 0) {
+        return err_set(e, QE_USAGE, "there is no setting \"%s\"", key);
+    }
+    snprintf(t->settings + n, sizeof t->settings - n, " %s=%s", key, value);
+    return 0;
+}

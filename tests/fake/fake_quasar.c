@@ -1,0 +1,42 @@
+/* The screen on the scripted conversation, for tests/screen.sh. */
+#include "config.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conv/conv.h"
+#include "tui/tui.h"
+
+int main(int argc, char **argv)
+{
+    struct tui_opts o = {.history = getenv("FAKE_HISTORY")};
+    struct err e = ERR_INIT;
+    bool plain = false;
+    setlocale(LC_ALL, "");
+    for (int i = 1; i < argc; i++) {
+        plain = plain || strcmp(argv[i], "--plain") == 0;
+        o.ascii = o.ascii || strcmp(argv[i], "--ascii") == 0;
+        o.vi = o.vi || strcmp(argv[i], "--vi") == 0;
+        if (strcmp(argv[i], "--reset-terminal") == 0) {
+            tui_reset_terminal();
+            return 0;
+        }
+    }
+    struct conv_opts co = conv_opts_default();
+    struct conv *c = NULL;
+    int sig = 0;
+    int rc = conv_open(&co, &c, &e);
+    if (rc == 0) {
+        rc = plain ? tui_plain(c, &o, &e) : tui_chat(c, &o, &sig, &e);
+        conv_close(c);
+    }
+    if (sig) {
+        tui_die(sig);
+    }
+    if (rc < 0) {
+        fprintf(stderr, "quasar: %s\n", e.msg);
+    }
+    return err_exit_status(rc);
+}

@@ -1,0 +1,188 @@
+/* Bytes to keys: names of keys for sequences, split anywhere. */
+#include "config.h"
+#include "tui/input.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tui/keys.h"
+
+#define MS 1000000LL
+
+static void take(struct input *in, int64_t now, struct buf *out)
+{
+    struct key k;
+    while (input_next(in, now, &k)) {
+        char name[32];
+        keys_name(&k, name);
+        if (k.type == K_PASTE) {
+            const struct buf *p = input_paste(in);
+            buf_printf(out, "<paste %s>", p->data ? p->data : "");
+        } else if (k.type == K_MODE) {
+            buf_printf(out, "<mode %u %d>", (unsigned)k.code, k.value);
+        } else {
+            buf_printf(out, "<%s>", name);
+        }
+    }
+}
+
+static void check(const char *bytes, size_t n, const char *want)
+{
+    /* whole, then cut at every place, then byte by byte */
+    for (size_t cut = 0; cut <= n; cut++) {
+        struct input *in = input_create();
+        struct buf got = BUF_INIT;
+        buf_adds(&got, "");
+        if (cut == n) {
+            for (size_t i = 0; i < n; i++) {
+                input_feed(in, bytes + i, 1, (int64_t)i * MS / 10);
+                take(in, (int64_t)i * MS / 10, &got);
+            }
+        } else {
+            if (cut) {
+                input_feed(in, bytes, cut, 0);
+                take(in, 0, &got);
+            }
+            input_feed(in, bytes + cut, n - cut, MS);
+            take(in, MS, &got);
+        }
+        take(in, 2000 * MS, &got);
+        assert_string_equal(got.data, want);
+        assert_true(input_deadline(in) < 0);
+        buf_free(&got);
+        input_free(in);
+    }
+}
+
+static void test_sequences(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes, *want;
+    } rows[] = {
+        {"a", "<a>"},
+        {"é漢", "<é><漢>"},
+        {"\r", "<Enter>"},
+        {"\n", "<C-j>"},
+        {"\t", "<Tab>"},
+        {"\x7f\x08", "<Backspace><Backspace>"},
+        {"\x01\x1a", "<C-a><C-z>"},
+        {"\x1f", "<C-_>"},
+        {"\x1b", "<Esc>"},
+        {"\x1b\x1b", "<Esc><Esc>"},
+        {"\x1b[A\x1b[B\x1b[C\x1b[D", "<Up><Down><Right><Left>"},
+        {"\x1bOA\x1bOH", "<Up><Home>"},
+        {"\x1b[1;5C", "<C-Right>"},
+        {"\x1b[1;3A", "<M-Up>"},
+        {"\x1b\x1b[A", "<M-Up>"},
+        {"\x1b\r", "<M-Enter>"},
+        {"\x1b[13;2u", "<S-Enter>"},
+        {"\x1b[27;2;13~", "<S-Enter>"},
+        {"\x1b[97;5u", "<C-a>"},
+        {"\x1b[5~\x1b[6~\x1b[3~\x1b[1~", "<PgUp><PgDn><Delete><Home>"},
+        {"\x1b[1;5H\x1b[1;5F", "<C-Home><C-End>"},
+        {"\x1bOP\x1b[11~\x1b[[A", "<F1><F1><F1>"},
+        {"\x1b[24~", "<F12>"},
+        {"\x1b[Z", "<S-Tab>"},
+        {"\x1b"
+         "b\x1b"
+         "f",
+         "<M-b><M-f>"},
+        {"\x1b[?2026;2$y", "<mode 2026 1>"},
+        {"\x1b[?2026;0$y", "<mode 2026 0>"},
+        {"\x1b]11;rgb:0000/0000/0000\x07x", "<x>"},
+        {"\x1bP1$r0m\x1b\\x", "<x>"},
+        {"\x1b[200~one\rtwo\x1b[A\x1b[201~z", "<paste one\ntwo\x1b[A><z>"},
+        {"\x1b[200~a\r\nb\x1b[201~", "<paste a\nb>"},
+        {"\x1b[200~never ended", "<paste never ended>"},
+        {"\xff", "<\xef\xbf\xbd>"},
+        {"\x1b[99999999999999999999;1~q", "<q>"},
+        {"\x1b[1;2;3;4;5;6;7A", "<S-Up>"},
+        {"\x1b[I\x1b[O", ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        check(rows[i].bytes, strlen(rows[i].bytes), rows[i].want);
+    }
+    check("\0", 1, "<C-Space>");
+}
+
+static void test_lone_escape(void **state)
+{
+    (void)state;
+    struct input *in = input_create();
+    struct key k;
+    input_feed(in, "\x1b", 1, 100 * MS);
+    assert_false(input_next(in, 110 * MS, &k));
+    assert_int_equal(input_deadline(in), 125 * MS);
+    assert_false(input_next(in, 124 * MS, &k));
+    assert_true(input_next(in, 125 * MS, &k));
+    assert_int_equal(k.type, K_ESC);
+    /* "Esc", a pause, then a letter: two keys; without the pause: one */
+    input_feed(in, "b", 1, 126 * MS);
+    assert_true(input_next(in, 126 * MS, &k));
+    assert_int_equal(k.mods, 0);
+    input_feed(in, "\x1b", 1, 200 * MS);
+    input_feed(in, "b", 1, 210 * MS);
+    assert_true(input_next(in, 210 * MS, &k));
+    assert_int_equal(k.mods, KM_ALT);
+    input_free(in);
+}
+
+/* Terminals without bracketed paste: a burst with a line end inside. */
+static void test_burst(void **state)
+{
+    (void)state;
+    struct input *in = input_create();
+    struct buf got = BUF_INIT;
+    input_feed(in, "first line\rsecond", 17, 0);
+    take(in, 0, &got);
+    assert_string_equal(got.data, "<paste first line\nsecond>");
+    buf_truncate(&got, 0);
+    input_feed(in, "typed ahead\r", 12, 0); /* ends with Enter: typing */
+    take(in, 0, &got);
+    assert_string_equal(got.data, "<t><y><p><e><d><Space><a><h><e><a><d><Enter>");
+    buf_free(&got);
+    input_free(in);
+}
+
+static void test_big_paste(void **state)
+{
+    (void)state;
+    struct input *in = input_create();
+    size_t n = 1 << 20;
+    char *p = malloc(n);
+    for (size_t i = 0; i < n; i++) {
+        p[i] = i % 61 == 60 ? '\r' : (char)('a' + i % 26);
+    }
+    struct key k;
+    input_feed(in, "\x1b[200~", 6, 0);
+    for (size_t i = 0; i < n; i += 4096) {
+        input_feed(in, p + i, n - i < 4096 ? n - i : 4096, MS);
+        assert_false(input_next(in, MS, &k));
+    }
+    input_feed(in, "\x1b[201~", 6, MS);
+    assert_true(input_next(in, MS, &k));
+    assert_int_equal(k.type, K_PASTE);
+    assert_int_equal(input_paste(in)->len, n);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(input_paste(in)->data[i], p[i] == '\r' ? '\n' : p[i]);
+    }
+    free(p);
+    input_free(in);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_lone_escape),
+        cmocka_unit_test(test_burst),
+        cmocka_unit_test(test_big_paste),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

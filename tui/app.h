@@ -1,0 +1,92 @@
+#ifndef QUASAR_TUI_APP_H
+#define QUASAR_TUI_APP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conv/conv.h"
+#include "tui/composer.h"
+#include "tui/history.h"
+#include "tui/input.h"
+#include "tui/keys.h"
+#include "tui/status.h"
+#include "tui/transcript.h"
+#include "tui/tui.h"
+
+/* The state of the screen, shared by chat.c (loop, keys, events), screen.c
+ * (drawing) and commands.c. UI thread only. */
+struct message {
+    struct buf shown, full;
+};
+
+enum overlay { OV_NONE, OV_HELP, OV_HISTORY };
+
+struct app {
+    struct conv *conv;
+    struct chat *chat;
+    const struct tui_opts *opts;
+    struct theme theme;
+    struct transcript *transcript;
+    struct composer *composer;
+    struct history *history;
+    struct input *input;
+    struct status status;
+
+    struct message *queue; /* typed while the model answers */
+    size_t n_queue, cap_queue;
+    bool held; /* a stop keeps the queue until Enter */
+
+    bool focus; /* the transcript has the keys */
+    enum overlay overlay;
+    struct text_rows help; /* OV_HELP */
+    int help_top, help_width;
+    struct buf query;    /* OV_HISTORY */
+    size_t pick;         /* entry chosen in a list, from its top */
+    struct key prefix;   /* first key of a chord */
+    struct key deferred; /* a key that ends an unfinished command first */
+    bool quit_armed;     /* ^C again leaves */
+    bool last_esc;
+
+    struct buf note; /* one line for the user, until the next key */
+    enum role note_role;
+
+    bool quit;
+    int signal; /* that asked for the end */
+    struct err failed;
+    bool in_turn;
+    int64_t turn_start, prefill_start, thought_start, load_start;
+    bool thinking;
+
+    /* frames */
+    bool dirty;  /* something is to be drawn */
+    bool urgent; /* … because of a key: without waiting */
+    bool redraw; /* everything, from nothing */
+    int64_t last_frame, frame_gap;
+    int quick_frames;
+    int64_t resize_at; /* when the size has been quiet long enough; 0: no resize */
+    int below;         /* rows hidden below the transcript's view */
+};
+
+/* screen.c */
+void screen_draw(struct app *a);
+/* Rows of the transcript at the present size. */
+int screen_page(const struct app *a);
+
+/* The list that is open above the composer, if one is: its entries (borrowed
+ * until the next call or edit), most likely last. */
+size_t app_list(struct app *a, const char **entry, const char **help, size_t max);
+
+/* commands.c */
+/* Runs a line that starts with "/"; false: no such command, the line stays. */
+bool command_run(struct app *a, const char *line, size_t n);
+void command_copy(struct app *a, const struct buf *text);
+void command_editor(struct app *a);
+void command_help(struct app *a, unsigned ctx);
+
+/* chat.c */
+void app_note(struct app *a, enum role role, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void app_stop(struct app *a);
+
+#endif

@@ -1,0 +1,255 @@
+/* The slash commands, and the actions that leave the screen for a moment or
+ * write somewhere else: the editor, the clipboard, a file. */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/mem.h"
+#include "tui/app.h"
+#include "tui/term.h"
+
+/* The next word of *s, cut off with a NUL; empty at the end. */
+static char *next_word(char **s)
+{
+    while (isspace((unsigned char)**s)) {
+        (*s)++;
+    }
+    char *word = *s;
+    while (**s && !isspace((unsigned char)**s)) {
+        (*s)++;
+    }
+    if (**s) {
+        *(*s)++ = 0;
+    }
+    return word;
+}
+
+static char *rest_of(char *s)
+{
+    while (isspace((unsigned char)*s)) {
+        s++;
+    }
+    size_t n = strlen(s);
+    while (n && isspace((unsigned char)s[n - 1])) {
+        s[--n] = 0;
+    }
+    return s;
+}
+
+void command_copy(struct app *a, const struct buf *text)
+{
+    struct err e = ERR_INIT;
+    char size[16];
+    if (!text || text->len == 0) {
+        app_note(a, R_WARN, "there is nothing to copy");
+        return;
+    }
+    if (term_copy(text->data, text->len, &e) == 0) {
+        status_count((double)text->len, size);
+        app_note(a, R_GOOD, "sent %s bytes to the terminal's clipboard", size);
+        return;
+    }
+    char *dir = io_xdg_state();
+    char *path = io_join(dir, "copied.txt");
+    struct tmp_out t = TMP_OUT_INIT;
+    int rc = io_mkdirs(dir, 0700, &e);
+    if (rc == 0) {
+        rc = tmp_out_create(&t, path, 0600, &e);
+    }
+    if (rc == 0) {
+        rc = io_write_all(t.fd, text->data, text->len, path, &e);
+    }
+    if (rc == 0) {
+        rc = tmp_out_commit(&t, path, &e);
+    }
+    tmp_out_fini(&t);
+    if (rc == 0) {
+        app_note(a, R_GOOD, "too long for the clipboard; written to %s", path);
+    } else {
+        app_note(a, R_BAD, "%s", e.msg);
+    }
+    free(path);
+    free(dir);
+}
+
+static void export_to(struct app *a, char *args)
+{
+    const char *format = next_word(&args);
+    const char *path = rest_of(args);
+    bool md = strcmp(format, "md") == 0;
+    if ((!md && strcmp(format, "txt") != 0) || !path[0]) {
+        app_note(a, R_WARN, "usage: /export md FILE, or /export txt FILE");
+        return;
+    }
+    struct err e = ERR_INIT;
+    struct buf b = BUF_INIT;
+    transcript_export(a->transcript, md, &b);
+    /* never over a file that is there */
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int rc = fd < 0 ? err_sys(&e, QE_IO, errno, "cannot write %s", path)
+                    : io_write_all(fd, b.data ? b.data : "", b.len, path, &e);
+    if (fd >= 0 && close(fd) < 0 && rc == 0) {
+        rc = err_sys(&e, QE_IO, errno, "cannot write %s", path);
+    }
+    if (rc == 0) {
+        app_note(a, R_GOOD, "wrote %zu bytes to %s", b.len, path);
+    } else {
+        app_note(a, R_BAD, "%s", e.msg);
+    }
+    buf_free(&b);
+}
+
+static void set(struct app *a, const char *key, const char *value)
+{
+    struct err e = ERR_INIT;
+    if (chat_set(a->chat, key, value, &e) == 0) {
+        app_note(a, R_GOOD, "%s: %s, from the next message on", key, value[0] ? value : "none");
+    } else {
+        app_note(a, R_BAD, "%s", e.msg);
+    }
+}
+
+static void think(struct app *a, const char *what)
+{
+    if (strcmp(what, "on") == 0 || strcmp(what, "off") == 0) {
+        set(a, "think", what);
+    } else if (strcmp(what, "show") == 0 || strcmp(what, "hide") == 0) {
+        transcript_show_thoughts(a->transcript, what[0] == 's');
+        app_note(a, R_GOOD, "thoughts are %s", what[0] == 's' ? "shown" : "folded");
+    } else {
+        app_note(a, R_WARN, "usage: /think on, off, show or hide");
+    }
+}
+
+static void new_chat(struct app *a)
+{
+    if (chat_busy(a->chat)) {
+        app_note(a, R_WARN, "the model is at work; stop it first (Esc)");
+        return;
+    }
+    chat_clear(a->chat);
+    transcript_clear(a->transcript);
+    app_note(a, R_GOOD, "a new conversation");
+}
+
+void command_help(struct app *a, unsigned ctx)
+{
+    (void)ctx;
+    a->overlay = OV_HELP;
+    a->help_top = 0;
+}
+
+bool command_run(struct app *a, const char *line, size_t n)
+{
+    char *copy = mem_strndup(line, n);
+    char *args = copy;
+    const char *word = next_word(&args);
+    const char *nearest = NULL;
+    const struct key_action *act = keys_command(word, strlen(word), &nearest);
+    if (!act) {
+        if (nearest) {
+            app_note(a, R_WARN, "no command %s; did you mean %s? (// sends a text with a slash)",
+                     word, nearest);
+        } else {
+            app_note(a, R_WARN, "no command %s; /help lists them (// sends a text with a slash)",
+                     word);
+        }
+        free(copy);
+        return false;
+    }
+    switch (act->act) {
+    case ACT_NEW:
+        new_chat(a);
+        break;
+    case ACT_THINK:
+        think(a, rest_of(args));
+        break;
+    case ACT_SYSTEM: {
+        const char *text = rest_of(args);
+        set(a, "system", text[0] ? text : "default");
+        break;
+    }
+    case ACT_COPY:
+        command_copy(a, transcript_last_answer(a->transcript));
+        break;
+    case ACT_EXPORT:
+        export_to(a, args);
+        break;
+    case ACT_SET: {
+        const char *key = next_word(&args);
+        const char *value = rest_of(args);
+        if (key[0] && value[0]) {
+            set(a, key, value);
+        } else {
+            app_note(a, R_WARN, "usage: /set KEY VALUE, with %s", act->help);
+        }
+        break;
+    }
+    case ACT_EMACS:
+    case ACT_VI:
+        composer_set_editor(a->composer, act->act == ACT_VI);
+        app_note(a, R_GOOD, "%s keys", act->act == ACT_VI ? "vi" : "Emacs");
+        break;
+    case ACT_QUIT:
+        a->quit = true;
+        break;
+    default: /* /help and /keys: the same list */
+        command_help(a, CTX_BOTH);
+        break;
+    }
+    free(copy);
+    return true;
+}
+
+void command_editor(struct app *a)
+{
+    const char *editor = getenv("VISUAL");
+    if (!editor || !editor[0]) {
+        editor = getenv("EDITOR");
+    }
+    if (!editor || !editor[0]) {
+        editor = "vi";
+    }
+    const char *dir = getenv("TMPDIR");
+    char path[512];
+    snprintf(path, sizeof path, "%s/quasar-draft-XXXXXX.md", dir && dir[0] ? dir : "/tmp");
+    struct err e = ERR_INIT;
+    struct buf text = BUF_INIT;
+    int fd = mkostemps(path, 3, O_CLOEXEC);
+    if (fd < 0) {
+        app_note(a, R_BAD, "cannot make a file for the draft in %s: %s", dir ? dir : "/tmp",
+                 strerror(errno));
+        return;
+    }
+    composer_text(a->composer, &text);
+    int rc = io_write_all(fd, text.data ? text.data : "", text.len, path, &e);
+    close(fd);
+    int status = rc == 0 ? term_run(editor, path) : 1;
+    struct buf back = BUF_INIT;
+    if (rc == 0 && status == 0) {
+        rc = io_read_file(path, INPUT_PASTE_MAX, &back, &e);
+    }
+    unlink(path);
+    if (rc < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else if (status != 0) {
+        app_note(a, R_WARN, "%s ended with status %d; the draft is as it was", editor, status);
+    } else {
+        if (back.len && back.data[back.len - 1] == '\n') {
+            buf_truncate(&back, back.len - 1); /* editors add it */
+        }
+        if (back.len != text.len || (back.len && memcmp(back.data, text.data, back.len) != 0)) {
+            composer_set(a->composer, back.data ? back.data : "", back.len);
+        }
+    }
+    buf_free(&back);
+    buf_free(&text);
+    a->redraw = true;
+}

@@ -1,0 +1,62 @@
+#ifndef QUASAR_TUI_COMPOSER_H
+#define QUASAR_TUI_COMPOSER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "tui/history.h"
+#include "tui/input.h"
+#include "tui/text.h"
+
+/*
+ * The draft: libedit on a private pseudo-terminal does the editing, this file
+ * shows it. Big pastes are chips: one character in the draft that stands for
+ * all of their bytes. UI thread only.
+ */
+struct composer;
+
+/* wait runs one turn of the main loop; it is called while a command of several
+ * keys waits for the next one, and returns false to give the command up. Must
+ * be created before curses is started. h is borrowed. */
+struct composer *composer_create(bool vi, struct history *h, bool (*wait)(void *), void *ctx,
+                                 struct err *e);
+void composer_free(struct composer *c);
+void composer_set_editor(struct composer *c, bool vi);
+bool composer_is_vi(const struct composer *c);
+
+/* Feeds a key. QE_NOMEM: the draft is full. */
+int composer_key(struct composer *c, const struct key *k, struct err *e);
+/* Inserts pasted bytes, as text or as a chip. */
+int composer_paste(struct composer *c, const char *p, size_t n, struct err *e);
+/* Enter: turns a backslash before the cursor into a new line and returns
+ * false; true means send. */
+bool composer_enter(struct composer *c);
+void composer_newline(struct composer *c);
+void composer_undo(struct composer *c);
+
+/* A command of several keys waits for its next key. */
+bool composer_pending(const struct composer *c);
+/* Gives it up; takes effect when the wait callback returns. */
+void composer_give_up(struct composer *c);
+
+bool composer_empty(const struct composer *c);
+/* Appends the whole draft, chips replaced by their bytes. */
+void composer_text(const struct composer *c, struct buf *out);
+/* Appends the draft as it is shown, chips as their labels. */
+void composer_display(const struct composer *c, struct buf *out);
+/* Replaces the draft. */
+void composer_set(struct composer *c, const char *p, size_t n);
+void composer_clear(struct composer *c);
+
+/* Rows at a width, at least one; where the cursor is in them. */
+const struct text_rows *composer_layout(struct composer *c, const struct theme *th, int width,
+                                        int *cur_row, int *cur_col);
+
+#define COMPOSER_DRAFT_MAX 32768 /* bytes, chips not counted */
+#define COMPOSER_CHIP_SIZE 2048
+#define COMPOSER_CHIP_ROWS 20
+#define COMPOSER_CHIPS     64
+
+#endif

@@ -1,0 +1,26 @@
+#ifndef QUASAR_TUI_MD_H
+#define QUASAR_TUI_MD_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "tui/text.h"
+#include "tui/theme.h"
+
+/*
+ * Markdown that grows. Text is appended as it streams; layout gives the rows
+ * at a width and lays out again only what is still open. No letter of the
+ * source is ever hidden: what the markup would swallow is shown as plain text.
+ * UI thread only.
+ */
+struct md;
+
+struct md *md_create(void);
+void md_free(struct md *m);
+void md_add(struct md *m, const char *p, size_t n);
+/* The text as it came. */
+const struct buf *md_source(const struct md *m);
+/* Rows at a width; valid until the next call. No row for an empty text. */
+const struct text_rows *md_layout(struct md *m, const struct theme *th, int width);
+
+#endif

@@ -1,0 +1,314 @@
+/* Line mode, for screen readers, dumb terminals and logs: text only goes
+ * forward. A ^C stops the answer; at the prompt, ^C twice or the end of input
+ * leaves. The terminal stays in its own line discipline. */
+#include "config.h"
+#include "tui/tui.h"
+
+#include <errno.h>
+#include <langinfo.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "tui/keys.h"
+#include "tui/status.h"
+#include "tui/text.h"
+
+static _Atomic int interrupts; /* SIGINTs not looked at yet */
+
+struct plain {
+    struct conv *conv;
+    struct chat *chat;
+    bool ascii; /* the locale cannot write every character */
+    struct buf line, in;
+    bool eof;
+    bool thinking;
+    bool spoke; /* "Model:" is out for this answer */
+    bool failed;
+    struct err error;
+};
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    atomic_fetch_add(&interrupts, 1);
+}
+
+static bool take_interrupt(void)
+{
+    return atomic_exchange(&interrupts, 0) > 0;
+}
+
+static void say(const struct plain *p, const char *s, size_t n)
+{
+    struct buf b = BUF_INIT;
+    text_filter(s, n, p->ascii, NULL, &b);
+    for (size_t i = 0; p->ascii && i < b.len; i++) {
+        b.data[i] = (unsigned char)b.data[i] < 0x80 ? b.data[i] : '?';
+    }
+    fwrite(b.data ? b.data : "", 1, b.len, stdout);
+    buf_free(&b);
+}
+
+/* Takes one line (without its end) into p->line; returns 0 at the end of
+ * input, -1 on an interrupt. */
+static int read_line(struct plain *p)
+{
+    buf_truncate(&p->line, 0);
+    for (;;) {
+        const char *nl = p->in.len ? memchr(p->in.data, '\n', p->in.len) : NULL;
+        if (nl || (p->eof && p->in.len)) {
+            size_t n = nl ? (size_t)(nl - p->in.data) : p->in.len;
+            size_t used = nl ? n + 1 : n;
+            buf_add(&p->line, p->in.data, n);
+            memmove(p->in.data, p->in.data + used, p->in.len - used);
+            buf_truncate(&p->in, p->in.len - used);
+            return 1;
+        }
+        if (p->eof) {
+            return 0;
+        }
+        char chunk[4096];
+        ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR) {
+            if (take_interrupt()) {
+                return -1;
+            }
+        } else if (n <= 0) {
+            p->eof = true;
+        } else {
+            buf_add(&p->in, chunk, (size_t)n);
+        }
+    }
+}
+
+static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
+{
+    struct view_chat v;
+    switch (ev->kind) {
+    case CE_LOADING:
+    case CE_QUEUED:
+    case CE_PREFILL:
+        break;
+    case CE_READY: {
+        struct view_model m;
+        conv_view_model(p->conv, &m);
+        printf("%s%s%s is ready, on %s %s.\n", m.name, m.tier[0] ? " " : "", m.tier, m.backend,
+               m.device);
+        if (m.fallback[0]) {
+            printf("The GPU is not used: %s\n", m.fallback);
+        }
+        *over = *over || !chat_busy(p->chat);
+        break;
+    }
+    case CE_FAILED:
+        p->failed = true;
+        err_set(&p->error, QE_IO, "%s", ev->text.data ? ev->text.data : "the model cannot be used");
+        *over = true;
+        break;
+    case CE_THOUGHT:
+        if (!p->thinking) {
+            p->thinking = true;
+            fputs("(thinking)\n", stdout);
+        }
+        break;
+    case CE_TEXT:
+    case CE_TOOL: {
+        const char *s = ev->text.data ? ev->text.data : "";
+        size_t n = ev->text.len;
+        if (!p->spoke) {
+            while (n && *s == '\n') {
+                s++;
+                n--;
+            }
+            fputs(n ? "Model: " : "", stdout);
+            p->spoke = n > 0;
+        }
+        say(p, s, n);
+        break;
+    }
+    case CE_END:
+        if (p->spoke) {
+            putchar('\n');
+        }
+        chat_view(p->chat, &v);
+        switch (ev->reason) {
+        case CE_R_STOP:
+        case CE_R_TOOL:
+            break;
+        case CE_R_LENGTH:
+            puts("(cut off: the token limit or the end of the context is reached)");
+            break;
+        case CE_R_CANCELLED:
+            puts("(stopped)");
+            break;
+        case CE_R_ERROR:
+            fputs("(failed: ", stdout);
+            say(p, ev->text.data ? ev->text.data : "", ev->text.len);
+            puts(")");
+            break;
+        }
+        *over = true;
+        break;
+    }
+    fflush(stdout);
+}
+
+/* Follows events until the turn (or loading) is over; ^C stops it. Returns
+ * false when loading was interrupted. */
+static bool follow(struct plain *p)
+{
+    bool over = false;
+    p->thinking = false;
+    p->spoke = false;
+    while (!over && !p->failed) {
+        struct pollfd fd = {conv_fd(p->conv), POLLIN, 0};
+        if (poll(&fd, 1, -1) < 0 && errno != EINTR) {
+            return false;
+        }
+        if (take_interrupt()) {
+            if (!chat_busy(p->chat)) {
+                return false;
+            }
+            chat_stop(p->chat);
+        }
+        struct conv_event ev;
+        memset(&ev, 0, sizeof ev);
+        while (!over && conv_next(p->conv, &ev)) {
+            on_event(p, &ev, &over);
+            conv_event_fini(&ev);
+            memset(&ev, 0, sizeof ev);
+        }
+    }
+    return true;
+}
+
+static void show_status(const struct plain *p)
+{
+    struct view_model m;
+    struct view_chat v;
+    char used[16];
+    char ctx[16];
+    conv_view_model(p->conv, &m);
+    chat_view(p->chat, &v);
+    status_count(v.context_used, used);
+    status_count(m.ctx, ctx);
+    printf("%s %s on %s %s. Context %s of %s tokens.", m.name, m.tier, m.backend, m.device, used,
+           ctx);
+    if (v.tok_s > 0) {
+        printf(" Last answer: %d tokens, %.0f per second.", v.output_tokens, v.tok_s);
+    }
+    putchar('\n');
+}
+
+/* A line that starts with a slash; false: leave. */
+static bool command(struct plain *p, char *s)
+{
+    struct err e = ERR_INIT;
+    char *word = strtok_r(s, " ", &s);
+    char *key = NULL;
+    if (!word) {
+        return true;
+    }
+    if (strcmp(word, "/quit") == 0) {
+        return false;
+    }
+    if (strcmp(word, "/new") == 0) {
+        chat_clear(p->chat);
+        puts("A new conversation.");
+    } else if (strcmp(word, "/status") == 0) {
+        show_status(p);
+    } else if (strcmp(word, "/set") == 0 && (key = strtok_r(NULL, " ", &s)) && s && s[0]) {
+        puts(chat_set(p->chat, key, s, &e) == 0 ? "Set." : e.msg);
+    } else if (strcmp(word, "/think") == 0 && s && s[0]) {
+        puts(chat_set(p->chat, "think", s, &e) == 0 ? "Set." : e.msg);
+    } else if (strcmp(word, "/system") == 0) {
+        puts(chat_set(p->chat, "system", s && s[0] ? s : "default", &e) == 0 ? "Set." : e.msg);
+    } else {
+        puts("/new  /status  /system [TEXT]  /think on|off  /set KEY VALUE  /quit\n"
+             "A line that ends with a backslash goes on. // sends a text with a slash.");
+    }
+    return true;
+}
+
+static bool converse(struct plain *p, struct err *e)
+{
+    bool armed = false;
+    for (;;) {
+        fputs("You: ", stdout);
+        fflush(stdout);
+        int got = read_line(p);
+        if (got == 0) {
+            putchar('\n');
+            return true;
+        }
+        if (got < 0) {
+            if (armed) {
+                putchar('\n');
+                return true;
+            }
+            armed = true;
+            puts("\n(Control-C again leaves)");
+            continue;
+        }
+        armed = false;
+        struct buf text = BUF_INIT;
+        buf_add(&text, p->line.data ? p->line.data : "", p->line.len);
+        while (text.len && text.data[text.len - 1] == '\\') {
+            text.data[text.len - 1] = '\n';
+            if (read_line(p) <= 0) {
+                break;
+            }
+            buf_add(&text, p->line.data ? p->line.data : "", p->line.len);
+        }
+        bool go_on = true;
+        size_t skip = text.len > 1 && text.data[0] == '/' && text.data[1] == '/';
+        if (text.len == 0) {
+            /* an empty line asks nothing */
+        } else if (text.data[0] == '/' && !skip) {
+            go_on = command(p, text.data);
+        } else if (chat_send(p->chat, text.data + skip, text.len - skip, e) < 0) {
+            printf("(not sent: %s)\n", e->msg);
+        } else {
+            go_on = follow(p) && !p->failed;
+        }
+        buf_free(&text);
+        if (!go_on) {
+            return true;
+        }
+    }
+}
+
+int tui_plain(struct conv *c, const struct tui_opts *o, struct err *e)
+{
+    struct plain p;
+    struct sigaction sa;
+    struct sigaction old;
+    (void)o;
+    memset(&p, 0, sizeof p);
+    p.conv = c;
+    p.ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
+    p.chat = chat_create(c);
+    memset(&sa, 0, sizeof sa);
+    sa.sa_handler = on_interrupt; /* without SA_RESTART: it ends read and poll */
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, &old);
+    puts("Loading the model. Type /help for commands; the end of input leaves.");
+    fflush(stdout);
+    int rc = follow(&p) ? 0 : QE_CANCELLED;
+    if (rc == 0 && !p.failed) {
+        (void)converse(&p, e);
+    }
+    if (p.failed) {
+        rc = err_set(e, p.error.code, "%s", p.error.msg);
+    }
+    sigaction(SIGINT, &old, NULL);
+    buf_free(&p.line);
+    buf_free(&p.in);
+    chat_free(p.chat);
+    return rc;
+}

@@ -1,0 +1,494 @@
+/* Terminal modes. There is one table of the modes this program may set, with a
+ * flag each; term_restore writes the off sequence of every flag that is up and
+ * puts the line discipline back, with nothing but write() and tcsetattr().
+ * While the screen is open, standard error goes to an unlinked file, so that
+ * no library can scribble over the screen; it is replayed on the way out. */
+#include "config.h"
+#include "tui/term.h"
+
+#include <curses.h>
+#include <term.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+
+enum mode { M_SYNC, M_PASTE, M_CURSOR, M_ALT, M_COUNT };
+
+/* Off sequences in the order they are written; M_CURSOR and M_ALT are taken
+ * from the terminal's description when it is opened. */
+static char mode_off[M_COUNT][64] = {
+    [M_SYNC] = "\x1b[?2026l",
+    [M_PASTE] = "\x1b[?2004l",
+    [M_CURSOR] = "\x1b[?25h",
+    [M_ALT] = "",
+};
+static _Atomic int mode_set[M_COUNT];
+
+static int tty = -1;               /* our own descriptor of the terminal */
+static struct termios saved_modes; /* before we touched it */
+static _Atomic int modes_changed;
+static int sig_pipe[2] = {-1, -1};
+static int err_file = -1; /* captured standard error */
+static int err_real = -1;
+static bool sync_known;
+static bool is_open;
+static SCREEN *curses_screen;
+static FILE *curses_out, *curses_in;
+static _Atomic int end_asked;
+
+static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+static const int watched_signals[] = {SIGWINCH, SIGCONT, SIGTSTP, SIGTERM, SIGHUP, SIGINT, SIGQUIT};
+#define N_FATAL   (sizeof fatal_signals / sizeof *fatal_signals)
+#define N_WATCHED (sizeof watched_signals / sizeof *watched_signals)
+
+static void raw_write(const char *p, size_t n)
+{
+    while (n) {
+        ssize_t k = write(tty, p, n);
+        if (k < 0 && errno == EINTR) {
+            continue;
+        }
+        if (k <= 0) {
+            return;
+        }
+        p += k;
+        n -= (size_t)k;
+    }
+}
+
+static void raw_puts(const char *s)
+{
+    raw_write(s, strlen(s));
+}
+
+void term_restore(void)
+{
+    int saved_errno = errno;
+    if (tty >= 0) {
+        for (int m = 0; m < M_COUNT; m++) {
+            if (atomic_exchange(&mode_set[m], 0)) {
+                raw_puts(mode_off[m]);
+            }
+        }
+        if (atomic_exchange(&modes_changed, 0)) {
+            tcsetattr(tty, TCSANOW, &saved_modes);
+        }
+    }
+    errno = saved_errno;
+}
+
+/* Copies what was captured to the real standard error. Async-signal-safe. */
+static void replay_stderr(void)
+{
+    if (err_file < 0 || err_real < 0) {
+        return;
+    }
+    dup2(err_real, STDERR_FILENO);
+    char chunk[4096];
+    off_t at = 0;
+    for (;;) {
+        ssize_t k = pread(err_file, chunk, sizeof chunk, at);
+        if (k <= 0 || write(STDERR_FILENO, chunk, (size_t)k) < 0) {
+            break;
+        }
+        at += k;
+    }
+}
+
+/* ---- signals ------------------------------------------------------------- */
+
+static void on_fatal(int sig)
+{
+    term_restore();
+    replay_stderr();
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+
+/* The main loop did not answer a request to end. */
+static void on_alarm(int sig)
+{
+    (void)sig;
+    int why = atomic_load(&end_asked);
+    term_restore();
+    _exit(128 + why);
+}
+
+static void on_watched(int sig)
+{
+    int saved_errno = errno;
+    if (sig == SIGTERM || sig == SIGHUP || sig == SIGINT || sig == SIGQUIT) {
+        if (atomic_exchange(&end_asked, sig) == 0) {
+            alarm(3);
+        } else {
+            on_alarm(SIGALRM);
+        }
+    }
+    unsigned char c = (unsigned char)sig;
+    (void)!write(sig_pipe[1], &c, 1);
+    errno = saved_errno;
+}
+
+static void handle(int sig, void (*fn)(int), int flags)
+{
+    struct sigaction sa;
+    memset(&sa, 0, sizeof sa);
+    sa.sa_handler = fn;
+    sa.sa_flags = flags;
+    sigemptyset(&sa.sa_mask);
+    sigaction(sig, &sa, NULL);
+}
+
+static void signals_install(void)
+{
+    for (size_t i = 0; i < N_FATAL; i++) {
+        handle(fatal_signals[i], on_fatal, (int)SA_RESETHAND);
+    }
+    for (size_t i = 0; i < N_WATCHED; i++) {
+        handle(watched_signals[i], on_watched, SA_RESTART);
+    }
+    handle(SIGALRM, on_alarm, 0);
+    handle(SIGPIPE, SIG_IGN, 0);
+}
+
+static void signals_remove(void)
+{
+    for (size_t i = 0; i < N_FATAL; i++) {
+        handle(fatal_signals[i], SIG_DFL, 0);
+    }
+    for (size_t i = 0; i < N_WATCHED; i++) {
+        handle(watched_signals[i], SIG_DFL, 0);
+    }
+}
+
+int term_signal_fd(void)
+{
+    return sig_pipe[0];
+}
+
+int term_signal_next(void)
+{
+    unsigned char c = 0;
+    return read(sig_pipe[0], &c, 1) == 1 ? c : 0;
+}
+
+void term_die(int sig)
+{
+    alarm(0);
+    term_close();
+    signal(sig, SIG_DFL);
+    raise(sig);
+    _exit(128 + sig);
+}
+
+/* ---- open and close ------------------------------------------------------ */
+
+static void capture_stderr(void)
+{
+    err_file = memfd_create("quasar-stderr", MFD_CLOEXEC);
+    err_real = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (err_file >= 0 && err_real >= 0) {
+        fflush(stderr);
+        dup2(err_file, STDERR_FILENO);
+    }
+}
+
+static void release_stderr(void)
+{
+    fflush(stderr);
+    replay_stderr();
+    if (err_file >= 0) {
+        close(err_file);
+    }
+    if (err_real >= 0) {
+        close(err_real);
+    }
+    err_file = -1;
+    err_real = -1;
+}
+
+/* Remembers the description's own way out, for the signal handlers. */
+static void learn_sequences(void)
+{
+    static const struct {
+        enum mode mode;
+        const char *cap;
+    } caps[] = {{M_CURSOR, "cnorm"}, {M_ALT, "rmcup"}};
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+        const char *s = tigetstr(caps[i].cap);
+        if (s && s != (const char *)-1 && strlen(s) < sizeof mode_off[0] - 8) {
+            /* leave no colours behind either */
+            snprintf(mode_off[caps[i].mode], sizeof mode_off[0], "%s%s",
+                     caps[i].mode == M_ALT ? "\x1b[0m" : "", s);
+        }
+    }
+}
+
+static bool talks_ansi(void)
+{
+    const char *t = getenv("TERM");
+    return t && strncmp(t, "linux", 5) != 0 && strncmp(t, "vt", 2) != 0;
+}
+
+static void modes_on(void)
+{
+    atomic_store(&mode_set[M_ALT], 1);
+    atomic_store(&mode_set[M_CURSOR], 1);
+    atomic_store(&modes_changed, 1);
+    raw_puts("\x1b[?2004h");
+    atomic_store(&mode_set[M_PASTE], 1);
+}
+
+/* Curses has undone its part; the rest is ours. */
+static void modes_off(void)
+{
+    atomic_store(&mode_set[M_ALT], 0);
+    term_restore();
+}
+
+int term_open(struct err *e)
+{
+    static bool at_exit;
+    tty = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (tty < 0 || tcgetattr(tty, &saved_modes) < 0) {
+        int rc = err_sys(e, QE_IO, errno, "standard output is no usable terminal");
+        if (tty >= 0) {
+            close(tty);
+        }
+        tty = -1;
+        return rc;
+    }
+    if (pipe2(sig_pipe, O_CLOEXEC | O_NONBLOCK) < 0) {
+        return err_sys(e, QE_IO, errno, "cannot make a pipe");
+    }
+    if (!at_exit) {
+        atexit(term_restore);
+        at_exit = true;
+    }
+    signals_install();
+    capture_stderr();
+    curses_out = fdopen(fcntl(tty, F_DUPFD_CLOEXEC, 3), "w");
+    curses_in = fdopen(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), "r");
+    curses_screen = curses_out && curses_in ? newterm(NULL, curses_out, curses_in) : NULL;
+    if (!curses_screen) {
+        const char *t = getenv("TERM");
+        int rc = err_set(e, QE_UNSUPPORTED,
+                         "the terminal \"%s\" is not known here (try --plain, or another TERM)",
+                         t ? t : "");
+        signals_remove();
+        release_stderr();
+        return rc;
+    }
+    set_term(curses_screen);
+    learn_sequences();
+    raw();
+    noecho();
+    nonl();
+    idlok(stdscr, TRUE);
+    scrollok(stdscr, FALSE);
+    is_open = true;
+    modes_on();
+    if (talks_ansi()) {
+        raw_puts("\x1b[?2026$p");
+    }
+    return 0;
+}
+
+void term_leave(void)
+{
+    curs_set(1);
+    endwin();
+    modes_off();
+}
+
+void term_enter(void)
+{
+    modes_on();
+    int rows = 0;
+    int cols = 0;
+    term_size(&rows, &cols);
+    resizeterm(rows, cols);
+    raw();
+    clearok(curscr, TRUE);
+    refresh();
+}
+
+void term_close(void)
+{
+    if (!is_open) {
+        return;
+    }
+    is_open = false;
+    term_leave();
+    delscreen(curses_screen);
+    curses_screen = NULL;
+    fclose(curses_out);
+    fclose(curses_in);
+    signals_remove();
+    release_stderr();
+    close(sig_pipe[0]);
+    close(sig_pipe[1]);
+    sig_pipe[0] = -1;
+    sig_pipe[1] = -1;
+}
+
+void term_suspend(void)
+{
+    handle(SIGTSTP, SIG_DFL, 0);
+    kill(0, SIGTSTP);
+    handle(SIGTSTP, on_watched, SA_RESTART);
+}
+
+int term_run(const char *command, const char *file)
+{
+    struct buf b = BUF_INIT;
+    buf_printf(&b, "%s \"$1\"", command);
+    term_leave();
+    handle(SIGINT, SIG_IGN, 0); /* ^C belongs to the child now */
+    handle(SIGQUIT, SIG_IGN, 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        signals_remove();
+        handle(SIGPIPE, SIG_DFL, 0);
+        if (err_real >= 0) {
+            dup2(err_real, STDERR_FILENO);
+        }
+        execl("/bin/sh", "sh", "-c", b.data, "sh", file, (char *)NULL);
+        _exit(127);
+    }
+    int status = 0;
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    handle(SIGINT, on_watched, SA_RESTART);
+    handle(SIGQUIT, on_watched, SA_RESTART);
+    term_enter();
+    buf_free(&b);
+    return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+}
+
+int term_fd(void)
+{
+    return STDIN_FILENO;
+}
+
+void term_mode_known(unsigned mode, bool known)
+{
+    if (mode == 2026) {
+        sync_known = known;
+    }
+}
+
+int64_t term_update(void)
+{
+    int64_t t0 = clock_now(clock_real());
+    if (sync_known) {
+        atomic_store(&mode_set[M_SYNC], 1);
+        raw_puts("\x1b[?2026h");
+    }
+    doupdate();
+    if (sync_known) {
+        raw_puts("\x1b[?2026l");
+        atomic_store(&mode_set[M_SYNC], 0);
+    }
+    return clock_now(clock_real()) - t0;
+}
+
+void term_size(int *rows, int *cols)
+{
+    struct winsize ws;
+    memset(&ws, 0, sizeof ws);
+    *rows = 24;
+    *cols = 80;
+    if (ioctl(tty, TIOCGWINSZ, &ws) == 0 && ws.ws_row > 0 && ws.ws_col > 0) {
+        *rows = ws.ws_row;
+        *cols = ws.ws_col;
+    }
+}
+
+/* ---- clipboard ----------------------------------------------------------- */
+
+#define COPY_MAX ((size_t)70 * 1024)
+
+static void base64(const char *p, size_t n, struct buf *out)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        unsigned v = (unsigned)(unsigned char)p[i] << 16;
+        v |= i + 1 < n ? (unsigned)(unsigned char)p[i + 1] << 8 : 0;
+        v |= i + 2 < n ? (unsigned)(unsigned char)p[i + 2] : 0;
+        buf_addc(out, digits[v >> 18]);
+        buf_addc(out, digits[v >> 12 & 63]);
+        buf_addc(out, i + 1 < n ? digits[v >> 6 & 63] : '=');
+        buf_addc(out, i + 2 < n ? digits[v & 63] : '=');
+    }
+}
+
+int term_copy(const char *p, size_t n, struct err *e)
+{
+    if ((n + 2) / 3 * 4 > COPY_MAX) {
+        return err_set(e, QE_NOMEM, "%zu bytes are too many for the terminal's clipboard", n);
+    }
+    const char *tmux = getenv("TMUX");
+    const char *sty = getenv("STY");
+    struct buf b = BUF_INIT;
+    if (tmux && tmux[0]) {
+        buf_adds(&b, "\x1bPtmux;\x1b\x1b]52;c;");
+        base64(p, n, &b);
+        buf_adds(&b, "\x07\x1b\\");
+    } else if (sty && sty[0]) {
+        /* screen takes short strings only: one string per 240 bytes */
+        struct buf code = BUF_INIT;
+        base64(p, n, &code);
+        buf_adds(&b, "\x1bP\x1b]52;c;");
+        for (size_t i = 0; i < code.len; i += 240) {
+            size_t k = code.len - i < 240 ? code.len - i : 240;
+            buf_add(&b, code.data + i, k);
+            buf_adds(&b, i + k < code.len ? "\x1b\\\x1bP" : "");
+        }
+        buf_adds(&b, "\x07\x1b\\");
+        buf_free(&code);
+    } else {
+        buf_adds(&b, "\x1b]52;c;");
+        base64(p, n, &b);
+        buf_adds(&b, "\x1b\\");
+    }
+    raw_write(b.data, b.len);
+    buf_free(&b);
+    return 0;
+}
+
+void term_reset_by_hand(void)
+{
+    int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    tty = fd >= 0 ? fd : STDOUT_FILENO;
+    /* synchronized output, paste, mouse, keypad, cursor, colours, character
+     * set, scroll region, then the normal screen */
+    raw_puts("\x1b[?2026l\x1b[?2004l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1l\x1b>"
+             "\x1b[?25h\x1b[?7h\x1b[0m\x0f\x1b[r\x1b[?1049l");
+    struct termios t;
+    if (tcgetattr(tty, &t) == 0) {
+        t.c_iflag |= ICRNL | IXON | BRKINT;
+        t.c_iflag &= ~(tcflag_t)(INLCR | IGNCR | ISTRIP);
+        t.c_oflag |= OPOST | ONLCR;
+        t.c_lflag |= ICANON | ECHO | ECHOE | ECHOK | ISIG | IEXTEN;
+        tcsetattr(tty, TCSANOW, &t);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    tty = -1;
+}

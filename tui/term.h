@@ -1,0 +1,64 @@
+#ifndef QUASAR_TUI_TERM_H
+#define QUASAR_TUI_TERM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/*
+ * The terminal: which modes are set on it, and how every one of them is undone
+ * on every way out. One terminal per process. UI thread only, but for
+ * term_restore, which is async-signal-safe.
+ */
+
+/* Opens the screen: signal handlers, captured standard error, curses on the
+ * terminal, raw mode, alternate screen, bracketed paste. Standard input and
+ * output must be terminals. */
+int term_open(struct err *e);
+/* Leaves the screen and releases everything; the captured standard error is
+ * then written to the real one. Harmless when not open. */
+void term_close(void);
+
+/* Leaves and re-enters the screen (for suspension and for $EDITOR). */
+void term_leave(void);
+void term_enter(void);
+
+/* Undoes every mode that is set. Async-signal-safe; also called by atexit and
+ * by the handlers of fatal signals. */
+void term_restore(void);
+
+/* Runs `command file` by the shell on the normal screen and comes back; the
+ * exit status, or 127 when it could not run. */
+int term_run(const char *command, const char *file);
+
+/* Stops this process group with SIGTSTP, between term_leave and term_enter. */
+void term_suspend(void);
+
+/* Descriptor that is readable when a signal came; the next one, 0 when none.
+ * Signals seen: WINCH, CONT, TSTP, TERM, HUP, INT, QUIT. */
+int term_signal_fd(void);
+int term_signal_next(void);
+/* Ends the process by the default action of sig (after term_close). */
+_Noreturn void term_die(int sig);
+
+/* Terminal input. */
+int term_fd(void);
+
+/* One curses doupdate, inside synchronized output when the terminal has it;
+ * returns the nanoseconds it took. */
+int64_t term_update(void);
+/* The terminal knows (2026: synchronized output). */
+void term_mode_known(unsigned mode, bool known);
+/* The kernel's size of the terminal, 80x24 when it does not say. */
+void term_size(int *rows, int *cols);
+
+/* Sends text to the clipboard by OSC 52, through tmux and screen when inside.
+ * QE_NOMEM when it is too long for that. */
+int term_copy(const char *p, size_t n, struct err *e);
+
+/* What `quasar --reset-terminal` does: every mode off, sane line discipline. */
+void term_reset_by_hand(void);
+
+#endif

@@ -1,0 +1,81 @@
+#ifndef QUASAR_TUI_THEME_H
+#define QUASAR_TUI_THEME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * Roles instead of colours, and the glyphs of the two drawing sets. A style is
+ * a role with attribute bits; TEXT_DECOR marks what is ornament and not part
+ * of the text itself.
+ */
+enum role {
+    R_TEXT,
+    R_DIM,
+    R_STRONG,
+    R_USER,
+    R_MODEL,
+    R_THOUGHT,
+    R_CODE,
+    R_GOOD,
+    R_WARN,
+    R_BAD,
+    R_METER,
+    R_METER_LOW,
+    R_SELECT,
+    R_BORDER,
+    R_COUNT
+};
+
+#define STYLE_ROLE_MASK 0x1F
+#define STYLE_BOLD      0x100
+#define STYLE_ITALIC    0x200
+#define STYLE_UNDER     0x400
+#define STYLE_REVERSE   0x800
+#define TEXT_DECOR      0x8000
+
+enum glyph {
+    G_BAR,       /* left edge of a message */
+    G_SELBAR,    /* left edge of the selected message */
+    G_THOUGHT,   /* left edge of a thought */
+    G_QUOTE,     /* left edge of a quotation */
+    G_FOLDED,    /* a folded block */
+    G_OPEN,      /* an open one */
+    G_BULLET,    /* list item */
+    G_HLINE,     /* horizontal line */
+    G_VLINE,     /* vertical line */
+    G_TOP_LEFT,  /* corners of a code box */
+    G_TOP_RIGHT, /* … */
+    G_BOT_LEFT,
+    G_BOT_RIGHT,
+    G_CROSS,   /* crossing in a table's rule */
+    G_WRAP,    /* mark of a wrapped code row */
+    G_CURSOR,  /* where the answer grows */
+    G_FULL,    /* filled part of a meter */
+    G_EMPTY,   /* the rest of it */
+    G_METER_L, /* ends of a meter */
+    G_METER_R,
+    G_DOWN,   /* arrow of "new rows below" */
+    G_DOT,    /* separator in a line of facts */
+    G_BOX_ON, /* task list */
+    G_BOX_OFF,
+    G_COUNT
+};
+
+struct theme {
+    bool ascii; /* ornaments from the ASCII set */
+    bool utf8;  /* the locale can write any character */
+    bool color;
+};
+
+/* The glyph in the theme's set; always one cell. */
+const char *theme_glyph(const struct theme *th, enum glyph g);
+
+/* After curses started: declares the colours (unless NO_COLOR is set or the
+ * terminal has none) and sets th->color. */
+void theme_start(struct theme *th);
+
+/* Curses attributes and colour pair of a style. */
+void theme_attrs(const struct theme *th, uint16_t style, unsigned long *attrs, short *pair);
+
+#endif

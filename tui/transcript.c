@@ -1,0 +1,579 @@
+/* Blocks of a conversation and the window on them. A block caches its rows per
+ * width and fold state; only an open one is laid out again. The view is
+ * anchored to a block and a row of it, or follows the end. */
+#include "config.h"
+#include "tui/transcript.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tui/md.h"
+
+enum kind { B_USER, B_MODEL, B_NOTICE };
+
+struct block {
+    enum kind kind;
+    char clock[8];
+    struct buf shown;   /* B_USER, B_NOTICE */
+    struct buf full;    /* B_USER: what was sent; B_MODEL: unused */
+    struct buf thought; /* B_MODEL */
+    struct md *answer;  /* B_MODEL */
+    bool open;          /* still growing */
+    bool thought_over;
+    bool unfolded;
+    double thought_s;
+    int thought_tokens;
+    enum role note_role; /* of shown in B_NOTICE, of note in B_MODEL */
+    char note[256];
+    /* cache */
+    struct text_rows head; /* header and thought; the whole block but for B_MODEL's answer */
+    struct text_rows tail; /* note and the blank row */
+    const struct text_rows *body;
+    int width; /* of the cache; 0: none */
+};
+
+struct transcript {
+    struct block **block;
+    size_t n, cap;
+    bool show_thoughts;
+    bool follow;
+    size_t top_block; /* anchor, when not following */
+    size_t top_row;
+    int selected; /* -1: none */
+    int height;   /* of the last drawing */
+};
+
+struct transcript *transcript_create(void)
+{
+    struct transcript *t = mem_zalloc(sizeof *t);
+    t->follow = true;
+    t->selected = -1;
+    return t;
+}
+
+static void block_free(struct block *b)
+{
+    buf_free(&b->shown);
+    buf_free(&b->full);
+    buf_free(&b->thought);
+    md_free(b->answer);
+    text_rows_free(&b->head);
+    text_rows_free(&b->tail);
+    free(b);
+}
+
+void transcript_clear(struct transcript *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        block_free(t->block[i]);
+    }
+    t->n = 0;
+    t->follow = true;
+    t->selected = -1;
+}
+
+void transcript_free(struct transcript *t)
+{
+    if (t) {
+        transcript_clear(t);
+        free(t->block);
+        free(t);
+    }
+}
+
+bool transcript_is_empty(const struct transcript *t)
+{
+    return t->n == 0;
+}
+
+static struct block *push(struct transcript *t, enum kind kind, const char *clock)
+{
+    if (t->n == t->cap) {
+        t->cap = t->cap ? t->cap * 2 : 32;
+        t->block = mem_realloc(t->block, t->cap * sizeof(struct block *));
+    }
+    struct block *b = mem_zalloc(sizeof *b);
+    b->kind = kind;
+    snprintf(b->clock, sizeof b->clock, "%s", clock);
+    t->block[t->n++] = b;
+    return b;
+}
+
+/* The block that grows, or NULL. */
+static struct block *growing(const struct transcript *t)
+{
+    for (size_t i = t->n; i > 0; i--) {
+        if (t->block[i - 1]->kind == B_MODEL) {
+            return t->block[i - 1]->open ? t->block[i - 1] : NULL;
+        }
+    }
+    return NULL;
+}
+
+void transcript_user(struct transcript *t, const char *clock, const struct buf *shown,
+                     const struct buf *full)
+{
+    struct block *b = push(t, B_USER, clock);
+    buf_add(&b->shown, shown->data, shown->len);
+    buf_add(&b->full, full->data, full->len);
+}
+
+void transcript_model(struct transcript *t, const char *clock)
+{
+    struct block *b = push(t, B_MODEL, clock);
+    b->answer = md_create();
+    b->open = true;
+}
+
+void transcript_thought(struct transcript *t, const char *p, size_t n)
+{
+    struct block *b = growing(t);
+    if (b) {
+        buf_add(&b->thought, p, n);
+        b->width = 0;
+    }
+}
+
+void transcript_thought_facts(struct transcript *t, bool over, double seconds, int tokens)
+{
+    struct block *b = growing(t);
+    if (b && b->thought.len) {
+        b->thought_over = over;
+        b->thought_s = seconds;
+        b->thought_tokens = tokens;
+        b->unfolded = over ? t->show_thoughts : true;
+        b->width = 0;
+    }
+}
+
+void transcript_text(struct transcript *t, const char *p, size_t n)
+{
+    struct block *b = growing(t);
+    if (!b) {
+        return;
+    }
+    if (md_source(b->answer)->len == 0) { /* answers often begin with line ends */
+        while (n && (*p == '\n' || *p == '\r')) {
+            p++;
+            n--;
+        }
+    }
+    if (n) {
+        md_add(b->answer, p, n);
+        b->width = 0;
+    }
+}
+
+void transcript_end(struct transcript *t, enum role role, const char *note)
+{
+    struct block *b = growing(t);
+    if (b) {
+        b->open = false;
+        b->note_role = role;
+        snprintf(b->note, sizeof b->note, "%s", note);
+        b->width = 0;
+    }
+}
+
+void transcript_notice(struct transcript *t, enum role role, const char *text)
+{
+    struct block *b = push(t, B_NOTICE, "");
+    b->note_role = role;
+    buf_adds(&b->shown, text);
+}
+
+void transcript_show_thoughts(struct transcript *t, bool show)
+{
+    t->show_thoughts = show;
+    for (size_t i = 0; i < t->n; i++) {
+        t->block[i]->unfolded = show || (t->block[i]->open && !t->block[i]->thought_over);
+        t->block[i]->width = 0;
+    }
+}
+
+/* ---- layout -------------------------------------------------------------- */
+
+static void barred(struct text_rows *out, const struct theme *th, enum glyph bar, uint16_t style,
+                   const char *p, size_t n, int width)
+{
+    struct text_prefix pre = {0};
+    struct text_flow f = {0};
+    text_prefix_push(&pre, R_BORDER, " ");
+    text_prefix_push(&pre, R_BORDER, theme_glyph(th, bar));
+    text_prefix_push(&pre, R_TEXT, " ");
+    text_flow_add(&f, style, p, n, th->ascii || !th->utf8);
+    struct text_wrap w = {.width = width, .mode = WRAP_WORD, .first = &pre, .next = &pre};
+    text_wrap(out, &f, &w);
+    text_flow_free(&f);
+}
+
+static void seconds_text(double s, char out[24])
+{
+    if (s < 60) {
+        snprintf(out, 24, "%.1f s", s);
+    } else {
+        snprintf(out, 24, "%d min %d s", (int)s / 60, (int)s % 60);
+    }
+}
+
+static void header(struct text_rows *out, const struct theme *th, const struct block *b, int width)
+{
+    text_rows_puts(out, R_TEXT | TEXT_DECOR, " ");
+    if (b->kind == B_USER) {
+        text_rows_puts(out, R_USER | TEXT_DECOR, "you");
+    } else {
+        text_rows_puts(out, R_MODEL | TEXT_DECOR, "model");
+    }
+    char s[96];
+    snprintf(s, sizeof s, "  %s", b->clock);
+    text_rows_puts(out, R_DIM | TEXT_DECOR, s);
+    if (b->kind == B_MODEL && b->thought.len) {
+        char secs[24];
+        seconds_text(b->thought_s, secs);
+        const char *hint = b->thought_over && !b->unfolded ? " (z opens)" : "";
+        for (int full = 2; full >= 0; full--) { /* what does not fit is dropped whole */
+            snprintf(s, sizeof s, "  %s %s%s%s", theme_glyph(th, b->unfolded ? G_OPEN : G_FOLDED),
+                     b->thought_over ? "thought for " : "thinking ", secs, "");
+            size_t n = strlen(s);
+            if (full > 0 && b->thought_tokens > 0) {
+                n += (size_t)snprintf(s + n, sizeof s - n, ", %d tokens", b->thought_tokens);
+            }
+            if (full > 1) {
+                snprintf(s + n, sizeof s - n, "%s", hint);
+            }
+            if (out->cells + text_cells(s, strlen(s)) <= width) {
+                text_rows_puts(out, R_THOUGHT | TEXT_DECOR, s);
+                break;
+            }
+        }
+    }
+    text_rows_end(out, true);
+}
+
+static void block_layout(struct block *b, const struct theme *th, int width)
+{
+    if (b->width == width) {
+        return;
+    }
+    b->width = width;
+    text_rows_truncate(&b->head, 0);
+    text_rows_truncate(&b->tail, 0);
+    b->body = NULL;
+    switch (b->kind) {
+    case B_NOTICE: {
+        struct text_prefix pre = {0};
+        struct text_flow f = {0};
+        text_prefix_push(&pre, R_TEXT, " ");
+        text_flow_add(&f, (uint16_t)b->note_role, b->shown.data, b->shown.len,
+                      th->ascii || !th->utf8);
+        struct text_wrap w = {.width = width, .mode = WRAP_WORD, .first = &pre, .next = &pre};
+        text_wrap(&b->head, &f, &w);
+        text_flow_free(&f);
+        break;
+    }
+    case B_USER:
+        header(&b->head, th, b, width);
+        barred(&b->head, th, G_BAR, R_TEXT, b->shown.data, b->shown.len, width);
+        break;
+    case B_MODEL:
+        header(&b->head, th, b, width);
+        if (b->thought.len && b->unfolded) {
+            size_t n = b->thought.len;
+            while (n && b->thought.data[n - 1] == '\n') {
+                n--;
+            }
+            size_t from = 0;
+            while (from < n && b->thought.data[from] == '\n') {
+                from++;
+            }
+            barred(&b->head, th, G_THOUGHT, R_THOUGHT, b->thought.data + from, n - from, width);
+        }
+        b->body = md_layout(b->answer, th, width > 3 ? width - 3 : 1);
+        if (b->note[0]) {
+            barred(&b->tail, th, G_BAR, (uint16_t)b->note_role, b->note, strlen(b->note), width);
+        }
+        break;
+    }
+    text_rows_end(&b->tail, true); /* the blank row between blocks */
+}
+
+static size_t block_height(struct block *b, const struct theme *th, int width)
+{
+    block_layout(b, th, width);
+    return b->head.n_rows + (b->body ? b->body->n_rows : 0) + b->tail.n_rows;
+}
+
+/* Draws row i of a laid-out block. */
+static void draw_block_row(const struct block *b, const struct theme *th, int y, int width,
+                           size_t i, bool selected, bool last)
+{
+    size_t body = b->body ? b->body->n_rows : 0;
+    uint16_t header_bits = selected && i == 0 ? STYLE_REVERSE : 0;
+    if (i < b->head.n_rows) {
+        text_draw_row(th, y, 0, width, &b->head, i, header_bits);
+    } else if (i < b->head.n_rows + body) {
+        text_draw_row(th, y, 3, width - 3, b->body, i - b->head.n_rows, 0);
+        char bar[12];
+        snprintf(bar, sizeof bar, " %s ", theme_glyph(th, G_BAR));
+        (void)text_put(th, y, 0, width < 3 ? width : 3, R_BORDER, bar);
+    } else {
+        text_draw_row(th, y, 0, width, &b->tail, i - b->head.n_rows - body, 0);
+    }
+    if (selected && i > 0 && !last) {
+        (void)text_put(th, y, 1, width - 1 < 1 ? 0 : 1, R_USER, theme_glyph(th, G_SELBAR));
+    }
+    /* where the next token will appear */
+    if (b->open && b->body && body && i + 1 == b->head.n_rows + body) {
+        size_t at = b->body->rows[body - 1].at;
+        int cells = text_cells(b->body->text.data + at, b->body->text.len - at);
+        if (3 + cells < width) {
+            (void)text_put(th, y, 3 + cells, 1, R_MODEL, theme_glyph(th, G_CURSOR));
+        }
+    }
+}
+
+/* ---- the view ------------------------------------------------------------ */
+
+/* Moves (block, row) up by rows; stops at the top. */
+static void step_up(struct transcript *t, const struct theme *th, int width, size_t *block,
+                    size_t *row, size_t rows)
+{
+    while (rows > 0) {
+        if (*row >= rows) {
+            *row -= rows;
+            return;
+        }
+        rows -= *row;
+        if (*block == 0) {
+            *row = 0;
+            return;
+        }
+        (*block)--;
+        *row = block_height(t->block[*block], th, width);
+    }
+}
+
+/* Rows from (block, row) to the end; the last blank row does not count. */
+static size_t rows_from(struct transcript *t, const struct theme *th, int width, size_t block,
+                        size_t row)
+{
+    size_t sum = 0;
+    for (size_t i = block; i < t->n; i++) {
+        sum += block_height(t->block[i], th, width);
+    }
+    sum = sum > row ? sum - row : 0;
+    return sum > 0 ? sum - 1 : 0;
+}
+
+/* A scroll that was asked for is carried out by the next drawing, which knows
+ * the width. */
+void transcript_scroll(struct transcript *t, int rows)
+{
+    if (t->n == 0) {
+        return;
+    }
+    if (rows < 0) {
+        t->follow = false;
+    }
+    size_t up = rows < 0 ? (size_t)-rows : 0;
+    while (up > 0) {
+        if (t->top_row >= up) {
+            t->top_row -= up;
+            break;
+        }
+        up -= t->top_row;
+        t->top_row = 0;
+        if (t->top_block == 0) {
+            break;
+        }
+        t->top_block--;
+        struct block *b = t->block[t->top_block];
+        if (b->width == 0) {
+            break; /* never laid out: its first row is near enough */
+        }
+        t->top_row = b->head.n_rows + (b->body ? b->body->n_rows : 0) + b->tail.n_rows;
+    }
+    if (rows > 0 && !t->follow) {
+        t->top_row += (size_t)rows;
+    }
+}
+
+void transcript_top(struct transcript *t)
+{
+    t->follow = false;
+    t->top_block = 0;
+    t->top_row = 0;
+}
+
+void transcript_follow(struct transcript *t)
+{
+    t->follow = true;
+}
+
+/* Makes the anchor a real place: rows over the end of a block belong to the
+ * next one, and the view never starts so low that it is not full. */
+static void settle(struct transcript *t, const struct theme *th, int height, int width)
+{
+    size_t h = height > 0 ? (size_t)height : 1;
+    if (!t->follow) {
+        if (t->top_block >= t->n) {
+            t->top_block = t->n - 1;
+            t->top_row = 0;
+        }
+        while (t->top_row >= block_height(t->block[t->top_block], th, width)) {
+            if (t->top_block + 1 >= t->n) {
+                t->follow = true;
+                break;
+            }
+            t->top_row -= block_height(t->block[t->top_block], th, width);
+            t->top_block++;
+        }
+        if (!t->follow && rows_from(t, th, width, t->top_block, t->top_row) <= h) {
+            t->follow = true;
+        }
+    }
+    if (t->follow) {
+        t->top_block = t->n - 1;
+        t->top_row = block_height(t->block[t->n - 1], th, width) - 1;
+        step_up(t, th, width, &t->top_block, &t->top_row, h);
+    }
+}
+
+int transcript_draw(struct transcript *t, const struct theme *th, int y, int height, int width)
+{
+    t->height = height;
+    if (t->n == 0) {
+        for (int i = 0; i < height; i++) {
+            text_blank(th, y + i, 0, width);
+        }
+        return 0;
+    }
+    settle(t, th, height, width);
+    size_t block = t->top_block;
+    size_t row = t->top_row;
+    int i = 0;
+    for (; i < height && block < t->n; i++) {
+        struct block *b = t->block[block];
+        size_t total = block_height(b, th, width);
+        draw_block_row(b, th, y + i, width, row, t->selected == (int)block, row + 1 == total);
+        if (++row >= total) {
+            row = 0;
+            block++;
+        }
+    }
+    for (int k = i; k < height; k++) {
+        text_blank(th, y + k, 0, width);
+    }
+    return block < t->n ? (int)rows_from(t, th, width, block, row) : 0;
+}
+
+/* ---- selection ----------------------------------------------------------- */
+
+static bool selectable(const struct block *b)
+{
+    return b->kind != B_NOTICE;
+}
+
+void transcript_select(struct transcript *t, int dir)
+{
+    if (dir == 0 || t->n == 0) {
+        t->selected = -1;
+        return;
+    }
+    int i = t->selected < 0 ? (int)t->n : t->selected;
+    int step = t->selected < 0 ? -1 : dir;
+    for (i += step; i >= 0 && i < (int)t->n; i += step) {
+        if (selectable(t->block[i])) {
+            t->selected = i;
+            break;
+        }
+    }
+    if (t->selected < 0) {
+        return;
+    }
+    /* bring its first row into view */
+    if ((size_t)t->selected <= t->top_block) {
+        t->follow = false;
+        t->top_block = (size_t)t->selected;
+        t->top_row = 0;
+        return;
+    }
+    size_t rows = 0;
+    for (size_t b = t->top_block; b < (size_t)t->selected; b++) {
+        const struct block *k = t->block[b];
+        rows += k->head.n_rows + (k->body ? k->body->n_rows : 0) + k->tail.n_rows;
+    }
+    rows -= t->top_row < rows ? t->top_row : rows;
+    if (t->height > 2 && rows > (size_t)t->height - 2) {
+        t->follow = false;
+        t->top_block = (size_t)t->selected;
+        t->top_row = 0;
+    }
+}
+
+void transcript_fold(struct transcript *t)
+{
+    size_t i = t->n;
+    if (t->selected >= 0) {
+        i = (size_t)t->selected + 1;
+    }
+    for (; i > 0; i--) { /* without a selection: the last thought */
+        struct block *b = t->block[i - 1];
+        if (b->thought.len) {
+            b->unfolded = !b->unfolded;
+            b->width = 0;
+            return;
+        }
+        if (t->selected >= 0) {
+            return;
+        }
+    }
+}
+
+void transcript_fold_all(struct transcript *t)
+{
+    bool any = false;
+    for (size_t i = 0; i < t->n; i++) {
+        any = any || (t->block[i]->thought.len && t->block[i]->unfolded);
+    }
+    for (size_t i = 0; i < t->n; i++) {
+        t->block[i]->unfolded = !any;
+        t->block[i]->width = 0;
+    }
+}
+
+const struct buf *transcript_selected_text(const struct transcript *t)
+{
+    if (t->selected < 0) {
+        return NULL;
+    }
+    const struct block *b = t->block[t->selected];
+    return b->kind == B_MODEL ? md_source(b->answer) : &b->full;
+}
+
+const struct buf *transcript_last_answer(const struct transcript *t)
+{
+    for (size_t i = t->n; i > 0; i--) {
+        const struct block *b = t->block[i - 1];
+        if (b->kind == B_MODEL && md_source(b->answer)->len) {
+            return md_source(b->answer);
+        }
+    }
+    return NULL;
+}
+
+void transcript_export(const struct transcript *t, bool markdown, struct buf *out)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const struct block *b = t->block[i];
+        if (b->kind == B_NOTICE) {
+            continue;
+        }
+        const struct buf *text = b->kind == B_MODEL ? md_source(b->answer) : &b->full;
+        buf_printf(out, markdown ? "## %s\n\n" : "%s:\n", b->kind == B_MODEL ? "Model" : "You");
+        buf_add(out, text->data, text->len);
+        buf_adds(out, text->len && text->data[text->len - 1] == '\n' ? "\n" : "\n\n");
+    }
+}

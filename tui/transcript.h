@@ -1,0 +1,59 @@
+#ifndef QUASAR_TUI_TRANSCRIPT_H
+#define QUASAR_TUI_TRANSCRIPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "tui/text.h"
+#include "tui/theme.h"
+
+/*
+ * The conversation as blocks that fold, and a view on them that is anchored to
+ * a row: what is being read does not move when text arrives below. UI thread
+ * only.
+ */
+struct transcript;
+
+struct transcript *transcript_create(void);
+void transcript_free(struct transcript *t);
+void transcript_clear(struct transcript *t);
+bool transcript_is_empty(const struct transcript *t);
+
+/* clock is "14:02" and is copied. shown is what the screen shows (chips as
+ * labels), full what was sent. */
+void transcript_user(struct transcript *t, const char *clock, const struct buf *shown,
+                     const struct buf *full);
+/* Opens a model block; text goes to it until transcript_end. */
+void transcript_model(struct transcript *t, const char *clock);
+void transcript_thought(struct transcript *t, const char *p, size_t n);
+/* The thought is over (or, live: still growing): what its one line says. */
+void transcript_thought_facts(struct transcript *t, bool over, double seconds, int tokens);
+void transcript_text(struct transcript *t, const char *p, size_t n);
+/* Closes the block; note (may be empty) is shown below it in the given role. */
+void transcript_end(struct transcript *t, enum role role, const char *note);
+void transcript_notice(struct transcript *t, enum role role, const char *text);
+
+/* Thoughts that are over stay open (show) or fold to one line (the default). */
+void transcript_show_thoughts(struct transcript *t, bool show);
+
+/* Scrolling, in rows; positive is down. */
+void transcript_scroll(struct transcript *t, int rows);
+void transcript_top(struct transcript *t);
+void transcript_follow(struct transcript *t);
+
+/* The selected block (none: -1 … by select 0). dir -1, +1 moves, 0 ends it. */
+void transcript_select(struct transcript *t, int dir);
+void transcript_fold(struct transcript *t);
+void transcript_fold_all(struct transcript *t);
+/* The raw text of the selected block, of the last answer; NULL when none. */
+const struct buf *transcript_selected_text(const struct transcript *t);
+const struct buf *transcript_last_answer(const struct transcript *t);
+
+/* Draws height rows; returns how many rows are hidden below the view. */
+int transcript_draw(struct transcript *t, const struct theme *th, int y, int height, int width);
+
+/* Appends the whole conversation as Markdown or plain text. */
+void transcript_export(const struct transcript *t, bool markdown, struct buf *out);
+
+#endif

@@ -1,0 +1,36 @@
+#ifndef QUASAR_TUI_TUI_H
+#define QUASAR_TUI_TUI_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "conv/conv.h"
+
+/*
+ * The terminal's side of a conversation: the screen, the line mode. Both run
+ * until the user leaves, on the calling thread, which is the one that reads
+ * the conversation's events.
+ */
+struct tui_opts {
+    bool ascii;          /* ornaments from the ASCII set */
+    bool vi;             /* vi keys in the composer */
+    const char *history; /* file of earlier prompts; NULL: none */
+};
+
+/* The screen on standard input and output. *signal is the signal that asked
+ * for the end (0: none): the caller closes the conversation, then calls
+ * tui_die. On return the terminal is as it was. */
+int tui_chat(struct conv *c, const struct tui_opts *o, int *signal, struct err *e);
+/* Ends the process by a signal's default action. */
+_Noreturn void tui_die(int signal);
+
+/* Line mode: prompts and answers one below the other, nothing redrawn. */
+int tui_plain(struct conv *c, const struct tui_opts *o, struct err *e);
+
+/* Takes leftover modes off the terminal. */
+void tui_reset_terminal(void);
+/* The table of keys and commands. */
+void tui_print_keys(FILE *f);
+
+#endif
