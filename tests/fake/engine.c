@@ -10,13 +10,12 @@
 
 #include "base/buf.h"
 #include "base/hash.h"
-#include "base/io.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/load.h"
+#include "format/container.h"
 
 #define MAX_SEQS 64
-#define EOS_ID   2
 
 struct fake_log fake_log;
 
@@ -24,14 +23,17 @@ struct seq {
     bool open;
     uint64_t h;
     int len;
+    int drawn; /* since the prompt, for scripts */
 };
 
 struct engine {
     struct engine_info info;
     struct seq seqs[MAX_SEQS];
     int eos, step_us, prefill_us;
+    int32_t eos_id;
     int fail_decode, fail_prefill; /* countdowns; 0: never */
     uint64_t out_h[16];
+    int out_drawn[16];
     int out_len[16];
     int n_out;
 };
@@ -41,7 +43,17 @@ struct engine_model {
     struct buf blobs[MB_COUNT];
 };
 
-static const int32_t eos_ids[] = {EOS_ID};
+static struct {
+    int32_t ids[4096];
+    int n;
+} script;
+
+void fake_script(const int32_t *ids, int n)
+{
+    assert(n <= (int)(sizeof script.ids / sizeof *script.ids));
+    memcpy(script.ids, ids, (size_t)n * sizeof *ids);
+    script.n = n;
+}
 
 void fake_log_reset(void)
 {
@@ -60,7 +72,7 @@ static int32_t draw(uint64_t h, int len, int vocab, int eos, float temp, uint64_
         h = hash64(v, sizeof v, seed);
     }
     if (eos > 0 && h % (uint64_t)eos == 0) {
-        return EOS_ID;
+        return 2;
     }
     return (int32_t)(3 + (h >> 8) % (uint64_t)(vocab - 3));
 }
@@ -86,23 +98,27 @@ static int setting(const char *path, const char *key, int def)
     return def;
 }
 
-static int read_blobs(struct engine_model *m, const char *dir, struct err *e)
+static void copy_blob(const struct container *c, enum container_blob which, struct buf *out)
 {
-    static const char *const names[MB_COUNT] = {
-        [MB_TOKENIZER] = "tokenizer.json",
-        [MB_TOKENIZER_CONFIG] = "tokenizer_config.json",
-        [MB_TEMPLATE] = "chat_template.jinja",
-        [MB_GENERATION] = "generation_config.json",
-    };
-    for (int i = 0; i < MB_COUNT; i++) {
-        char *path = io_join(dir, names[i]);
-        int rc = io_read_file(path, 1 << 26, &m->blobs[i], e);
-        free(path);
-        if (rc < 0) {
-            return rc;
-        }
+    const char *p = NULL;
+    size_t n = 0;
+    if (container_get(c, which, &p, &n)) {
+        buf_add(out, p, n);
     }
-    return 0;
+}
+
+static int read_blobs(struct engine_model *m, const char *path, struct err *e)
+{
+    struct container *c = NULL;
+    int rc = container_open(path, false, &c, e);
+    if (rc == 0) {
+        copy_blob(c, CB_TOKENIZER, &m->blobs[MB_TOKENIZER]);
+        copy_blob(c, CB_TOKENIZER_CONFIG, &m->blobs[MB_TOKENIZER_CONFIG]);
+        copy_blob(c, CB_TEMPLATE, &m->blobs[MB_TEMPLATE]);
+        copy_blob(c, CB_GENERATION, &m->blobs[MB_GENERATION]);
+        container_close(c);
+    }
+    return rc;
 }
 
 int engine_load(const char *path, bool verify, const struct engine_opts *o,
@@ -123,9 +139,9 @@ int engine_load(const char *path, bool verify, const struct engine_opts *o,
         rc = err_set(e, QE_FORMAT, "%s: made to fail", path);
         goto fail;
     }
-    const char *dir = strstr(path, "dir=");
-    if (dir) {
-        rc = read_blobs(m, dir + 4, e);
+    const char *model = strstr(path, "model=");
+    if (model) {
+        rc = read_blobs(m, model + 6, e);
         if (rc < 0) {
             goto fail;
         }
@@ -139,10 +155,11 @@ int engine_load(const char *path, bool verify, const struct engine_opts *o,
         .vocab = setting(path, "vocab", 1000),
         .vocab_used = setting(path, "vocab", 1000),
         .slots = o->slots ? o->slots : setting(path, "slots", 16),
-        .eos = eos_ids,
+        .eos = &g->eos_id,
         .n_eos = 1,
     };
     g->eos = setting(path, "eos", 0);
+    g->eos_id = setting(path, "eos_id", 2);
     g->step_us = setting(path, "step_us", 0);
     g->prefill_us = setting(path, "prefill_us", 0);
     g->fail_decode = setting(path, "fail_decode", 0);
@@ -240,6 +257,7 @@ static void output(struct engine *g, int i, int seq)
 {
     g->out_h[i] = g->seqs[seq].h;
     g->out_len[i] = g->seqs[seq].len;
+    g->out_drawn[i] = g->seqs[seq].drawn;
     g->n_out = i + 1;
 }
 
@@ -253,6 +271,7 @@ int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err 
     usleep((useconds_t)(g->prefill_us * p->n));
     g->n_out = 0;
     int want = 0;
+    g->seqs[p->seq].drawn = 0;
     for (int i = 0; i < p->n; i++) {
         feed(g, p->seq, p->tokens[i]);
         if (want < p->n_want && p->want[want] == i) {
@@ -275,6 +294,7 @@ int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int 
     usleep((useconds_t)g->step_us);
     for (int i = 0; i < n; i++) {
         feed(g, seqs[i], tokens[i]);
+        g->seqs[seqs[i]].drawn++;
         output(g, i, seqs[i]);
     }
     return 0;
@@ -287,6 +307,11 @@ int engine_sample(struct engine *g, const int *outputs, const struct engine_draw
     for (int i = 0; i < n; i++) {
         int o = outputs[i];
         assert(o < g->n_out);
+        if (script.n > 0) {
+            int k = g->out_drawn[o];
+            ids[i] = k < script.n ? script.ids[k] : g->eos_id;
+            continue;
+        }
         ids[i] = draw(g->out_h[o], g->out_len[o], g->info.vocab_used, g->eos, d[i].temp, d[i].seed);
     }
     return 0;

@@ -11,10 +11,9 @@
  * mistake of company, order or cutting changes the text.
  *
  * The path given to engine_load sets it up: comma separated key=value among
- * ctx, slots, vocab, eos (one token in N is the end; 0 never), step_us,
+ * ctx, slots, vocab, eos (one token in N is token 2; 0 never), eos_id, step_us,
  * prefill_us (a token), load_us, fail_decode, fail_prefill (the n-th call fails),
- * fail_load, and dir (a folder whose tokenizer.json, tokenizer_config.json,
- * chat_template.jinja and generation_config.json are the blobs).
+ * fail_load, and model (a model file whose blobs are taken, last in the list).
  */
 
 /* What the engine did, for assertions. */
@@ -23,6 +22,10 @@ struct fake_log {
 };
 extern struct fake_log fake_log;
 void fake_log_reset(void);
+
+/* From now on every sequence draws these tokens after its prompt, then the end;
+ * n 0 goes back to the hash. Copied. Only while no job runs. */
+void fake_script(const int32_t *ids, int n);
 
 /* The token that follows n tokens. */
 int32_t fake_next(const int32_t *ids, int n, int vocab, int eos, float temp, uint64_t seed);

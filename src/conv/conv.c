@@ -1,0 +1,561 @@
+/* The public face and its threads. The caller's thread sends commands and reads
+ * events; the worker does text and disk; the scheduler's thread computes. The
+ * worker sleeps in poll on one eventfd that all of them write. Neither the reader
+ * nor the engine is ever waited for, except by conv_close. */
+#include "config.h"
+#include "conv/conv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "conv/chat.h"
+
+/* ---- options ---- */
+
+struct conv_opts conv_opts_default(void)
+{
+    return (struct conv_opts){
+        .think = -1,
+        .preserve = -1,
+        .temp = NAN,
+        .top_p = NAN,
+        .min_p = NAN,
+        .top_k = -2,
+        .seed = -1,
+        .max_tokens = -1,
+    };
+}
+
+static void own(const char **s)
+{
+    *s = *s ? mem_strdup(*s) : NULL;
+}
+
+static void disown(const char *s)
+{
+    free((void *)(uintptr_t)s);
+}
+
+static void copy_opts(struct conv *c, const struct conv_opts *o)
+{
+    c->opts = *o;
+    own(&c->opts.model);
+    own(&c->opts.backend);
+    own(&c->opts.isa);
+    own(&c->opts.kv);
+    own(&c->opts.template);
+    own(&c->opts.effort);
+    own(&c->opts.system);
+    c->stops = mem_array(o->n_stop + 1, sizeof *c->stops);
+    for (size_t i = 0; i < o->n_stop; i++) {
+        c->stops[i] = mem_strdup(o->stop[i]);
+    }
+    c->opts.stop = (const char *const *)c->stops;
+}
+
+static void free_opts(struct conv *c)
+{
+    disown(c->opts.model);
+    disown(c->opts.backend);
+    disown(c->opts.isa);
+    disown(c->opts.kv);
+    disown(c->opts.template);
+    disown(c->opts.effort);
+    disown(c->opts.system);
+    for (size_t i = 0; i < c->opts.n_stop; i++) {
+        free(c->stops[i]);
+    }
+    free(c->stops);
+}
+
+static int pick(const char *what, const char *value, const char *const *names, int n, int *out,
+                struct err *e)
+{
+    for (int i = 0; i < n; i++) {
+        if (!value || strcmp(value, names[i]) == 0) {
+            *out = i;
+            return 0;
+        }
+    }
+    return err_set(e, QE_USAGE, "%s is \"%s\"; it must be %s, %s or %s", what, value, names[0],
+                   names[1], names[2]);
+}
+
+static int engine_options(const struct conv_opts *o, struct engine_opts *out, struct err *e)
+{
+    static const char *const backends[] = {"auto", "cpu", "cuda"};
+    static const char *const formats[] = {"auto", "f32", "fp16"};
+    int backend = 0, kv = 0;
+    int rc = pick("backend", o->backend, backends, 3, &backend, e);
+    if (rc == 0) {
+        rc = pick("kv", o->kv, formats, 3, &kv, e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    *out = (struct engine_opts){
+        .backend = (enum engine_backend)backend,
+        .device = o->device,
+        .threads = o->threads,
+        .isa = o->isa && strcmp(o->isa, "auto") != 0 ? o->isa : NULL,
+        .ctx = o->ctx,
+        .slots = o->slots,
+        .kv = (enum engine_kv)kv,
+    };
+    return 0;
+}
+
+/* ---- the worker ---- */
+
+static void copy_name(char *dst, size_t n, const char *src)
+{
+    strncpy(dst, src ? src : "", n - 1);
+    dst[n - 1] = 0;
+}
+
+static void post_load(struct conv *c, enum conv_event_kind kind, double progress, const char *text)
+{
+    struct post_item it = {.ev = {.kind = kind, .progress = progress}};
+    buf_adds(&it.ev.text, text ? text : "");
+    post_put(c->post, &it);
+}
+
+static void on_ready(struct conv *c)
+{
+    const struct engine_info *info = sched_info(c->sched);
+    struct view_model v = {.ctx = info->ctx, .ready = true};
+    copy_name(v.name, sizeof v.name, info->model_name);
+    copy_name(v.tier, sizeof v.tier, info->tier);
+    copy_name(v.backend, sizeof v.backend, info->backend);
+    copy_name(v.device, sizeof v.device, info->device);
+    copy_name(v.fallback, sizeof v.fallback, info->fallback);
+    snap_put(&c->model, &v, sizeof v);
+    post_load(c, CE_READY, 1, NULL);
+}
+
+static void watch_loading(struct conv *c)
+{
+    if (c->state != SCHED_LOADING) {
+        return;
+    }
+    struct err e = ERR_INIT;
+    double progress = 0;
+    enum sched_state st = sched_poll(c->sched, &progress, &e);
+    if (st == SCHED_READY && prompt_open(&c->prompt, c->sched, c->opts.template, &e) < 0) {
+        st = SCHED_FAILED;
+    }
+    c->state = st;
+    switch (st) {
+    case SCHED_LOADING:
+        if (progress != c->progress) {
+            post_load(c, CE_LOADING, progress, NULL);
+        }
+        c->progress = progress;
+        break;
+    case SCHED_READY:
+        on_ready(c);
+        break;
+    case SCHED_FAILED:
+        post_load(c, CE_FAILED, progress, e.msg);
+        break;
+    }
+}
+
+static void add_chat(struct conv *c, struct chat *t)
+{
+    if (c->n_chats == c->cap_chats) {
+        c->cap_chats = c->cap_chats ? 2 * c->cap_chats : 4;
+        c->chats = mem_realloc(c->chats, c->cap_chats * sizeof(struct chat *));
+    }
+    c->chats[c->n_chats++] = t;
+    t->messages = json_array();
+    t->live = live_create();
+}
+
+static void add_input(struct chat *t, struct input *in)
+{
+    struct input **end = &t->inputs;
+    while (*end) {
+        end = &(*end)->next;
+    }
+    *end = in;
+}
+
+static void obey(struct conv *c, struct cmd *cmd)
+{
+    struct chat *t = cmd->chat;
+    switch (cmd->kind) {
+    case CMD_CREATE:
+        add_chat(c, t);
+        break;
+    case CMD_INPUT:
+        add_input(t, cmd->input);
+        break;
+    case CMD_STOP:
+        chat_work_stop(t, cmd->serial);
+        break;
+    case CMD_CLEAR:
+        chat_work_clear(t);
+        break;
+    case CMD_FREE:
+        chat_work_close(t);
+        break;
+    }
+    free(cmd);
+}
+
+static bool obey_all(struct conv *c)
+{
+    pthread_mutex_lock(&c->lock);
+    struct cmd *cmd = c->cmds;
+    c->cmds = NULL;
+    c->cmds_end = &c->cmds;
+    bool quit = c->quit;
+    pthread_mutex_unlock(&c->lock);
+    while (cmd) {
+        struct cmd *next = cmd->next;
+        obey(c, cmd);
+        cmd = next;
+    }
+    return !quit;
+}
+
+/* Works on every chat; lets go of those that are closed and done. */
+static void work_all(struct conv *c)
+{
+    for (size_t i = 0; i < c->n_chats;) {
+        struct chat *t = c->chats[i];
+        chat_work(t);
+        if (!t->closing || chat_working(t)) {
+            i++;
+            continue;
+        }
+        chat_work_free(t);
+        c->chats[i] = c->chats[--c->n_chats];
+        struct post_item it = {.ev = {.kind = CE_END, .chat = t}, .gone = true};
+        post_put(c->post, &it);
+    }
+}
+
+static void sleep_on(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    uint64_t n = 0;
+    while (poll(&p, 1, -1) < 0 && errno == EINTR) {
+    }
+    ssize_t rc = read(fd, &n, sizeof n);
+    (void)rc;
+}
+
+static void *worker_thread(void *arg)
+{
+    struct conv *c = arg;
+    record_open(&c->record, c->opts.save);
+    while (obey_all(c)) {
+        watch_loading(c);
+        work_all(c);
+        post_flush(c->post);
+        sleep_on(c->wake_fd);
+    }
+    /* Every turn ends and is stored; then the chats go. */
+    for (size_t i = 0; i < c->n_chats; i++) {
+        chat_work_close(c->chats[i]);
+    }
+    work_all(c);
+    while (c->n_chats > 0) {
+        sleep_on(c->wake_fd);
+        work_all(c);
+    }
+    record_close(&c->record);
+    return NULL;
+}
+
+/* ---- the caller's side ---- */
+
+static void wake_worker(struct conv *c)
+{
+    uint64_t one = 1;
+    ssize_t rc = write(c->wake_fd, &one, sizeof one);
+    (void)rc;
+}
+
+static void command(struct conv *c, enum cmd_kind kind, struct chat *t, struct input *in)
+{
+    struct cmd *cmd = mem_zalloc(sizeof *cmd);
+    cmd->kind = kind;
+    cmd->chat = t;
+    cmd->input = in;
+    cmd->serial = t->ended + 1;
+    pthread_mutex_lock(&c->lock);
+    *c->cmds_end = cmd;
+    c->cmds_end = &cmd->next;
+    pthread_mutex_unlock(&c->lock);
+    wake_worker(c);
+}
+
+int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
+{
+    struct engine_opts eo;
+    int rc = engine_options(o, &eo, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (!o->model) {
+        return err_set(e, QE_USAGE, "no model is named");
+    }
+    struct conv *c = mem_zalloc(sizeof *c);
+    copy_opts(c, o);
+    c->cmds_end = &c->cmds;
+    c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    c->post = post_create(c->wake_fd);
+    pthread_mutex_init(&c->lock, NULL);
+    if (c->wake_fd < 0 || post_fd(c->post) < 0) {
+        rc = err_sys(e, QE_IO, errno, "cannot make an event descriptor");
+        goto fail;
+    }
+    struct sched_opts so = {
+        .path = c->opts.model,
+        .verify = o->verify_weights,
+        .engine = eo,
+        .wake_fd = c->wake_fd,
+    };
+    rc = sched_open(&so, &c->sched, e);
+    if (rc < 0) {
+        goto fail;
+    }
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int err = pthread_create(&c->worker, NULL, worker_thread, c);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (err != 0) {
+        rc = err_sys(e, QE_NOMEM, err, "cannot start the conversation thread");
+        goto fail;
+    }
+    *out = c;
+    return 0;
+fail:
+    sched_close(c->sched);
+    pthread_mutex_destroy(&c->lock);
+    post_free(c->post);
+    if (c->wake_fd >= 0) {
+        close(c->wake_fd);
+    }
+    free_opts(c);
+    free(c);
+    return rc;
+}
+
+static void chat_destroy(struct chat *t)
+{
+    settings_fini(&t->settings);
+    chat_result_free(t->last);
+    free(t);
+}
+
+void conv_close(struct conv *c)
+{
+    if (!c) {
+        return;
+    }
+    pthread_mutex_lock(&c->lock);
+    c->quit = true;
+    pthread_mutex_unlock(&c->lock);
+    wake_worker(c);
+    pthread_join(c->worker, NULL);
+    /* The worker said goodbye to every chat; the news may be in backlog and ring. */
+    struct post_item it;
+    do {
+        post_flush(c->post);
+        while (post_take(c->post, &it)) {
+            if (it.gone) {
+                chat_destroy(it.ev.chat);
+            }
+            conv_event_fini(&it.ev);
+            chat_result_free(it.result);
+        }
+    } while (post_waiting(c->post));
+    post_free(c->post);
+    sched_close(c->sched);
+    prompt_close(&c->prompt);
+    pthread_mutex_destroy(&c->lock);
+    close(c->wake_fd);
+    free(c->chats);
+    free_opts(c);
+    free(c);
+}
+
+int conv_fd(const struct conv *c)
+{
+    return post_fd(c->post);
+}
+
+bool conv_next(struct conv *c, struct conv_event *ev)
+{
+    struct post_item it;
+    while (post_take(c->post, &it)) {
+        struct chat *t = it.ev.chat;
+        if (it.gone) {
+            chat_destroy(t);
+        } else if (!t || !t->freed) {
+            if (it.ev.kind == CE_FAILED) {
+                c->failed = true;
+            }
+            if (it.ev.kind == CE_END) {
+                t->ended++;
+                chat_result_free(t->last);
+                t->last = it.result;
+            }
+            *ev = it.ev;
+            return true;
+        }
+        conv_event_fini(&it.ev);
+        chat_result_free(it.result);
+    }
+    return false;
+}
+
+bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms)
+{
+    int64_t end = clock_now(clock_real()) + (int64_t)timeout_ms * 1000000;
+    while (!conv_next(c, ev)) {
+        int left = timeout_ms;
+        if (timeout_ms >= 0) {
+            int64_t ns = end - clock_now(clock_real());
+            if (ns <= 0) {
+                return false;
+            }
+            left = (int)((ns + 999999) / 1000000);
+        }
+        struct pollfd p = {.fd = post_fd(c->post), .events = POLLIN};
+        if (poll(&p, 1, left) < 0) {
+            return false; /* a signal: the caller looks at its flags */
+        }
+    }
+    return true;
+}
+
+void conv_view_model(const struct conv *c, struct view_model *out)
+{
+    snap_get(&c->model, out, sizeof *out);
+}
+
+struct chat *chat_create(struct conv *c)
+{
+    struct chat *t = mem_zalloc(sizeof *t);
+    t->conv = c;
+    settings_from(&t->settings, &c->opts);
+    command(c, CMD_CREATE, t, NULL);
+    return t;
+}
+
+void chat_free(struct chat *t)
+{
+    if (t && !t->freed) {
+        t->freed = true;
+        command(t->conv, CMD_FREE, t, NULL);
+    }
+}
+
+void chat_view(const struct chat *t, struct view_chat *out)
+{
+    snap_get(&t->view, out, sizeof *out);
+}
+
+static struct input *new_input(const struct chat *t, enum input_kind kind, const char *text,
+                               size_t n)
+{
+    struct input *in = mem_zalloc(sizeof *in);
+    in->kind = kind;
+    in->asked = clock_now(clock_real());
+    settings_copy(&in->settings, &t->settings);
+    buf_add(&in->text, text ? text : "", n);
+    return in;
+}
+
+static int ask(struct chat *t, struct input *in, struct err *e)
+{
+    if (t->conv->failed) {
+        input_free(in);
+        return err_set(e, QE_INTERNAL, "the model could not be loaded");
+    }
+    in->serial = ++t->asked;
+    command(t->conv, CMD_INPUT, t, in);
+    return 0;
+}
+
+static int too_long(size_t n, struct err *e)
+{
+    return err_set(e, QE_NOMEM, "the text has %zu bytes; at most %d can be sent at once", n,
+                   CHAT_TEXT_MAX);
+}
+
+int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
+{
+    return n > CHAT_TEXT_MAX ? too_long(n, e) : ask(t, new_input(t, IN_SEND, text, n), e);
+}
+
+int chat_messages(struct chat *t, const char *messages, size_t n, const char *tools, size_t n_tools,
+                  struct err *e)
+{
+    if (n > CHAT_TEXT_MAX || n_tools > CHAT_TEXT_MAX) {
+        return too_long(n > n_tools ? n : n_tools, e);
+    }
+    struct input *in = new_input(t, IN_MESSAGES, messages, n);
+    if (tools) {
+        buf_add(&in->tools, tools, n_tools);
+    }
+    return ask(t, in, e);
+}
+
+int chat_complete(struct chat *t, const char *text, size_t n, struct err *e)
+{
+    return n > CHAT_TEXT_MAX ? too_long(n, e) : ask(t, new_input(t, IN_TEXT, text, n), e);
+}
+
+int chat_complete_ids(struct chat *t, const int32_t *ids, size_t n, struct err *e)
+{
+    if (n > CHAT_TEXT_MAX / sizeof *ids) {
+        return too_long(n * sizeof *ids, e);
+    }
+    struct input *in = new_input(t, IN_IDS, NULL, 0);
+    for (size_t i = 0; i < n; i++) {
+        tok_ids_add(&in->ids, ids[i]);
+    }
+    return ask(t, in, e);
+}
+
+void chat_stop(struct chat *t)
+{
+    if (chat_busy(t)) {
+        command(t->conv, CMD_STOP, t, NULL);
+    }
+}
+
+void chat_clear(struct chat *t)
+{
+    command(t->conv, CMD_CLEAR, t, NULL);
+}
+
+bool chat_busy(const struct chat *t)
+{
+    return !t->conv->failed && t->asked > t->ended;
+}
+
+int chat_set(struct chat *t, const char *key, const char *value, struct err *e)
+{
+    return settings_set(&t->settings, key, value, e);
+}
+
+const struct chat_result *chat_last(const struct chat *t)
+{
+    return t->last;
+}

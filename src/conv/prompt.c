@@ -1,0 +1,114 @@
+/* The prompt is always the template's rendering of the whole conversation; what
+ * of it is already computed is found by comparing ids, never assumed. */
+#include "config.h"
+#include "conv/prompt.h"
+
+#include <string.h>
+
+#include "base/io.h"
+#include "base/jsonio.h"
+
+#define TEMPLATE_MAX (1 << 20)
+
+static int open_template(struct prompt *p, const struct sched *s, const char *name, struct err *e)
+{
+    if (!name) {
+        const char *text = NULL;
+        size_t n = 0;
+        if (!sched_blob(s, MB_TEMPLATE, &text, &n)) {
+            return err_set(e, QE_NOTFOUND,
+                           "the model file has no chat template: name one with --template");
+        }
+        return template_detect(text, n, &p->kind, e);
+    }
+    if (template_by_name(name, &p->kind, NULL) == 0) {
+        return 0;
+    }
+    struct buf text = BUF_INIT;
+    int rc = io_read_file(name, TEMPLATE_MAX, &text, e);
+    if (rc == QE_NOTFOUND) {
+        rc = template_by_name(name, &p->kind, e); /* its message lists the names */
+    } else if (rc == 0) {
+        rc = template_detect(text.data ? text.data : "", text.len, &p->kind, e);
+    }
+    buf_free(&text);
+    return rc;
+}
+
+int prompt_open(struct prompt *p, const struct sched *s, const char *template, struct err *e)
+{
+    memset(p, 0, sizeof *p);
+    const char *json = NULL, *config = NULL;
+    size_t json_n = 0, config_n = 0;
+    if (!sched_blob(s, MB_TOKENIZER, &json, &json_n)) {
+        return err_set(e, QE_NOTFOUND, "the model file has no tokenizer: convert it again");
+    }
+    if (!sched_blob(s, MB_TOKENIZER_CONFIG, &config, &config_n)) {
+        config = NULL;
+        config_n = 0;
+    }
+    int rc = tokenizer_open(json, json_n, config, config_n, "the model's tokenizer", &p->tok, e);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = open_template(p, s, template, &p->no_template);
+    p->has_template = rc == 0;
+    if (rc < 0 && template) {
+        *e = p->no_template;
+        prompt_close(p);
+        return rc;
+    }
+    return 0;
+}
+
+void prompt_close(struct prompt *p)
+{
+    tokenizer_free(p->tok);
+    p->tok = NULL;
+}
+
+/* The settings' system prompt goes first, unless the conversation has its own. */
+static json_t *with_system(const json_t *messages, const char *system)
+{
+    json_t *all = json_array();
+    const char *role = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
+    if (system && !(role && strcmp(role, "system") == 0)) {
+        json_t *m = json_object();
+        json_object_set_new(m, "role", json_string("system"));
+        json_object_set_new(m, "content", json_str_lossy(system, strlen(system)));
+        json_array_append_new(all, m);
+    }
+    size_t i = 0;
+    json_t *m = NULL;
+    json_array_foreach((json_t *)(uintptr_t)messages, i, m)
+    {
+        json_array_append(all, m);
+    }
+    return all;
+}
+
+int prompt_messages(const struct prompt *p, const json_t *messages, const json_t *tools,
+                    const struct settings *s, struct tok_ids *ids, bool *opens_thought,
+                    struct err *e)
+{
+    if (!p->has_template) {
+        return err_set(e, p->no_template.code, "%s", p->no_template.msg);
+    }
+    struct template_opts o = {
+        .kind = p->kind,
+        .think = s->think,
+        .preserve = s->preserve,
+        .effort = s->effort,
+        .generation_prompt = true,
+    };
+    json_t *all = with_system(messages, s->system);
+    struct rendered r = {0};
+    int rc = template_render(all, tools, &o, &r, e);
+    if (rc == 0) {
+        *opens_thought = r.opens_thought;
+        rc = rendered_encode(&r, p->tok, ids, e);
+    }
+    rendered_free(&r);
+    json_decref(all);
+    return rc;
+}

@@ -1,0 +1,28 @@
+#ifndef QUASAR_CONV_SETTINGS_H
+#define QUASAR_CONV_SETTINGS_H
+
+#include "conv/conv.h"
+#include "sched/sched.h"
+#include "tokenizer/template.h"
+
+/* What a turn is asked with. Zero initialised may be freed. */
+struct settings {
+    double temp, top_p, min_p; /* NaN: the model's */
+    int top_k;                 /* -2: the model's */
+    int64_t seed;              /* -1: a fresh one */
+    int max_tokens;            /* -1: to the end of the window */
+    int think, preserve;       /* -1: the template's */
+    char *effort;              /* NULL: the template's */
+    char *system;              /* NULL: none */
+};
+
+void settings_from(struct settings *s, const struct conv_opts *o);
+void settings_copy(struct settings *dst, const struct settings *src);
+void settings_fini(struct settings *s);
+/* As chat_set. */
+int settings_set(struct settings *s, const char *key, const char *value, struct err *e);
+
+/* The draw these settings mean for a model; a fresh seed where none is set. */
+struct engine_draw settings_draw(const struct settings *s, struct engine_sampling model);
+
+#endif

@@ -1,0 +1,529 @@
+/* One exchange, from text to text: conversation, prompt, job, tokens, thought
+ * and answer, transcript, events. Worker thread only. The surprising part: a turn
+ * works on a copy of the conversation, which becomes the conversation only if
+ * something was answered. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/jsonio.h"
+#include "base/mem.h"
+#include "conv/chat.h"
+
+#define SAVE_NS 2000000000 /* between two commits of an answer that streams */
+
+static int64_t now(void)
+{
+    return clock_now(clock_real());
+}
+
+/* ---- events ---- */
+
+static void post_event(struct chat *t, enum conv_event_kind kind, const char *text, size_t n)
+{
+    struct post_item it = {.ev = {.kind = kind, .chat = t}};
+    buf_add(&it.ev.text, text ? text : "", n);
+    post_put(t->conv->post, &it);
+}
+
+static void post_prefill(struct chat *t, int done, int total)
+{
+    struct post_item it = {.ev = {.kind = CE_PREFILL,
+                                  .chat = t,
+                                  .done = done,
+                                  .total = total,
+                                  .progress = total > 0 ? (double)done / total : 1}};
+    post_put(t->conv->post, &it);
+}
+
+/* Posts what was said since the last time. */
+static void post_said(struct chat *t)
+{
+    struct turn *u = &t->turn;
+    if (u->said.thought.len > u->posted_thought) {
+        post_event(t, CE_THOUGHT, u->said.thought.data + u->posted_thought,
+                   u->said.thought.len - u->posted_thought);
+        u->posted_thought = u->said.thought.len;
+    }
+    if (u->said.text.len > u->posted_text) {
+        post_event(t, CE_TEXT, u->said.text.data + u->posted_text,
+                   u->said.text.len - u->posted_text);
+        u->posted_text = u->said.text.len;
+    }
+    for (; u->posted_calls < json_array_size(u->said.calls); u->posted_calls++) {
+        struct buf b = BUF_INIT;
+        json_write(json_array_get(u->said.calls, u->posted_calls), &b);
+        post_event(t, CE_TOOL, b.data, b.len);
+        buf_free(&b);
+    }
+}
+
+static void publish(struct chat *t)
+{
+    struct view_chat *v = &t->figures;
+    const struct turn *u = &t->turn;
+    v->busy = u->in != NULL || t->inputs != NULL;
+    v->saved = t->record.saved;
+    if (u->job) {
+        v->output_tokens = (int)u->ids.n;
+        v->context_used = v->prompt_tokens + v->output_tokens;
+        v->decode_s = u->first ? clock_seconds(now() - u->first) : 0;
+        v->tok_s = v->decode_s > 0 && u->ids.n > 1 ? (double)(u->ids.n - 1) / v->decode_s : 0;
+        v->prefill_s = clock_seconds((u->first ? u->first : now()) - u->began);
+    }
+    snap_put(&t->view, v, sizeof *v);
+}
+
+/* ---- transcript ---- */
+
+static const char *reason_word(enum conv_reason r)
+{
+    switch (r) {
+    case CE_R_STOP:
+        return "stop";
+    case CE_R_LENGTH:
+        return "length";
+    case CE_R_CANCELLED:
+        return "cancelled";
+    case CE_R_TOOL:
+        return "tool";
+    case CE_R_ERROR:
+        break;
+    }
+    return "error";
+}
+
+static void save(struct chat *t, const char *finish, const struct job_stats *st)
+{
+    struct turn *u = &t->turn;
+    if (u->in->kind != IN_SEND) {
+        return;
+    }
+    struct buf calls = BUF_INIT, stats = BUF_INIT;
+    if (json_array_size(u->said.calls) > 0) {
+        json_write(u->said.calls, &calls);
+    }
+    if (st) {
+        json_t *o = json_pack(
+            "{s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:f, s:f, s:f, s:i}", "prompt_tokens",
+            st->prompt_tokens, "cached_tokens", st->cached_tokens, "output_tokens", (int)u->ids.n,
+            "rounds", st->rounds, "prefill_s", st->prefill_s, "decode_s", st->decode_s, "seed",
+            (json_int_t)u->draw.seed, "temp", (double)u->draw.temp, "top_p", (double)u->draw.top_p,
+            "min_p", (double)u->draw.min_p, "top_k", u->draw.top_k);
+        json_write(o, &stats);
+        json_decref(o);
+    }
+    struct catalog_turn row = {
+        .role = CAT_ASSISTANT,
+        .text = u->said.text.data,
+        .text_n = u->said.text.len,
+        .thought = u->said.thought.data,
+        .thought_n = u->said.thought.len,
+        .calls = calls.data,
+        .ids = u->ids.v,
+        .n_ids = u->ids.n,
+        .finish = finish,
+        .stats = stats.data,
+    };
+    record_answer(&t->conv->record, &t->record, &row);
+    u->saved_at = now();
+    buf_free(&calls);
+    buf_free(&stats);
+}
+
+/* ---- the end ---- */
+
+/* The length without white space at the end. */
+static size_t trimmed(const struct buf *b)
+{
+    size_t n = b->len;
+    while (n > 0 && strchr(" \t\r\n", b->data[n - 1])) {
+        n--;
+    }
+    return n;
+}
+
+static json_t *answer_message(const struct turn *u)
+{
+    json_t *m = json_object();
+    json_object_set_new(m, "role", json_string("assistant"));
+    json_object_set_new(
+        m, "content", json_str_lossy(u->said.text.data ? u->said.text.data : "", u->said.text.len));
+    if (u->said.thought.len > 0) {
+        json_object_set_new(m, "reasoning_content",
+                            json_str_lossy(u->said.thought.data, u->said.thought.len));
+    }
+    if (json_array_size(u->said.calls) > 0) {
+        json_t *calls = json_array();
+        size_t i = 0;
+        json_t *c = NULL;
+        json_array_foreach(u->said.calls, i, c)
+        {
+            json_t *o = json_object();
+            json_object_set_new(o, "type", json_string("function"));
+            json_object_set(o, "function", c);
+            json_array_append_new(calls, o);
+        }
+        json_object_set_new(m, "tool_calls", calls);
+    }
+    return m;
+}
+
+static void turn_fini(struct turn *u)
+{
+    input_free(u->in);
+    job_free(u->job);
+    json_decref(u->messages);
+    json_decref(u->tools);
+    if (u->splitting) {
+        split_fini(&u->split);
+    }
+    buf_free(&u->said.thought);
+    buf_free(&u->said.text);
+    json_decref(u->said.calls);
+    tok_ids_free(&u->ids);
+    memset(u, 0, sizeof *u);
+}
+
+static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
+{
+    struct turn *u = &t->turn;
+    struct job_stats st = {0};
+    if (u->job) {
+        st = job_stats(u->job);
+    }
+    if (u->splitting && !u->stopped) {
+        split_finish(&u->split, &u->said);
+    }
+    post_said(t);
+    buf_truncate(&u->said.thought, trimmed(&u->said.thought));
+    if (json_array_size(u->said.calls) > 0) {
+        buf_truncate(&u->said.text, trimmed(&u->said.text));
+    }
+    if (reason == CE_R_STOP && json_array_size(u->said.calls) > 0) {
+        reason = CE_R_TOOL;
+    }
+    bool said =
+        u->said.text.len > 0 || u->said.thought.len > 0 || json_array_size(u->said.calls) > 0;
+    bool kept = said && (u->in->kind == IN_SEND || u->in->kind == IN_MESSAGES);
+    save(t, reason_word(reason), u->job ? &st : NULL);
+    record_done(&t->record, kept);
+    if (kept) {
+        json_array_append_new(u->messages, answer_message(u));
+        json_decref(t->messages);
+        t->messages = json_incref(u->messages);
+    }
+    struct chat_result *res = mem_zalloc(sizeof *res);
+    *res = (struct chat_result){
+        .reason = reason,
+        .text = u->said.text,
+        .thought = u->said.thought,
+        .ids = u->ids.v,
+        .n_ids = u->ids.n,
+        .prompt_tokens = u->total,
+        .cached_tokens = u->cached,
+        .rounds = (int)u->ids.n < st.rounds ? (int)u->ids.n : st.rounds,
+        .drafted = st.drafted,
+        .accepted = st.accepted,
+        .prefill_s = st.prefill_s,
+        .decode_s = st.decode_s,
+        .seed = u->draw.seed,
+    };
+    if (json_array_size(u->said.calls) > 0) {
+        json_write(u->said.calls, &res->calls);
+    }
+    publish(t);
+    memset(&u->said.text, 0, sizeof u->said.text);
+    memset(&u->said.thought, 0, sizeof u->said.thought);
+    memset(&u->ids, 0, sizeof u->ids);
+    struct post_item it = {.ev = {.kind = CE_END, .chat = t, .reason = reason}, .result = res};
+    buf_adds(&it.ev.text, why ? why : "");
+    turn_fini(u);
+    publish(t);
+    post_put(t->conv->post, &it);
+}
+
+/* ---- the beginning ---- */
+
+static int parse_messages(struct turn *u, struct err *e)
+{
+    int rc = json_parse(u->in->text.data ? u->in->text.data : "", u->in->text.len, "the messages",
+                        &u->messages, e);
+    if (rc == 0 && (!json_is_array(u->messages) || json_array_size(u->messages) == 0)) {
+        rc = err_set(e, QE_FORMAT, "the messages are not a JSON array of at least one message");
+    }
+    if (rc == 0 && u->in->tools.len > 0) {
+        rc = json_parse(u->in->tools.data, u->in->tools.len, "the tools", &u->tools, e);
+        if (rc == 0 && !json_is_array(u->tools)) {
+            rc = err_set(e, QE_FORMAT, "the tools are not a JSON array");
+        }
+    }
+    return rc;
+}
+
+/* What the turn asks the model: its ids. */
+static int make_prompt(struct chat *t, struct tok_ids *ids, bool *opens_thought, struct err *e)
+{
+    struct turn *u = &t->turn;
+    const struct input *in = u->in;
+    const struct prompt *p = &t->conv->prompt;
+    int rc = 0;
+    switch (in->kind) {
+    case IN_IDS:
+        for (size_t i = 0; i < in->ids.n; i++) {
+            tok_ids_add(ids, in->ids.v[i]);
+        }
+        return 0;
+    case IN_TEXT:
+        tokenizer_encode(p->tok, in->text.data ? in->text.data : "", in->text.len, true, ids);
+        return 0;
+    case IN_MESSAGES:
+        rc = parse_messages(u, e);
+        break;
+    case IN_SEND: {
+        u->messages = json_copy(t->messages);
+        json_t *m = json_object();
+        json_object_set_new(m, "role", json_string("user"));
+        json_object_set_new(m, "content",
+                            json_str_lossy(in->text.data ? in->text.data : "", in->text.len));
+        json_array_append_new(u->messages, m);
+        break;
+    }
+    }
+    return rc < 0 ? rc
+                  : prompt_messages(p, u->messages, u->tools, &in->settings, ids, opens_thought, e);
+}
+
+static int submit(struct chat *t, const struct tok_ids *ids, struct err *e)
+{
+    struct turn *u = &t->turn;
+    const struct conv *c = t->conv;
+    const struct engine_info *info = sched_info(c->sched);
+    u->draw = settings_draw(&u->in->settings, sched_defaults(c->sched));
+    struct job_spec spec = {
+        .prompt = ids->v,
+        .n_prompt = ids->n,
+        .max_tokens = u->in->settings.max_tokens,
+        .draw = u->draw,
+        .stop = info->eos,
+        .n_stop = c->opts.ignore_eos ? 0 : (size_t)info->n_eos,
+        .live = t->live,
+        .screen = true,
+        .wake_fd = c->wake_fd,
+    };
+    return sched_submit(c->sched, &spec, &u->job, e);
+}
+
+static void turn_begin(struct chat *t)
+{
+    struct turn *u = &t->turn;
+    struct conv *c = t->conv;
+    u->in = t->inputs;
+    t->inputs = u->in->next;
+    u->in->next = NULL;
+    u->began = now();
+    const struct settings *set = &u->in->settings;
+    t->figures = (struct view_chat){.context_used = t->figures.context_used};
+    struct tok_ids ids = {0};
+    struct err e = ERR_INIT;
+    bool opens_thought = false;
+    bool plain = u->in->kind == IN_TEXT || u->in->kind == IN_IDS;
+    if (u->in->kind == IN_SEND) {
+        /* On disk before anything is computed for it. */
+        record_user(&c->record, &t->record, sched_info(c->sched)->model_name, set->system,
+                    u->in->text.data, u->in->text.len);
+    }
+    int rc = make_prompt(t, &ids, &opens_thought, &e);
+    u->total = (int)ids.n;
+    t->figures.prompt_tokens = u->total;
+    if (rc == 0) {
+        rc = split_init(&u->split, c->prompt.tok, plain, opens_thought,
+                        (const char *const *)c->stops, c->opts.n_stop, u->tools, &e);
+        u->splitting = rc == 0;
+    }
+    if (rc == 0) {
+        u->said.calls = json_array();
+        rc = submit(t, &ids, &e);
+    }
+    tok_ids_free(&ids);
+    if (rc < 0) {
+        turn_end(t, CE_R_ERROR, e.msg);
+        return;
+    }
+    save(t, NULL, NULL);
+    publish(t);
+}
+
+/* ---- the middle ---- */
+
+static void take_tokens(struct chat *t, const struct job_event *ev)
+{
+    struct turn *u = &t->turn;
+    if (u->first == 0 && ev->n > 0) {
+        u->first = now();
+        t->figures.ttft_s = clock_seconds(u->first - u->in->asked);
+    }
+    for (int i = 0; i < ev->n && !u->stopped; i++) {
+        tok_ids_add(&u->ids, ev->ids[i]);
+        if (split_token(&u->split, ev->ids[i], &u->said)) {
+            u->stopped = true;
+            job_cancel(u->job);
+        }
+    }
+}
+
+static void turn_over(struct chat *t, enum job_reason reason)
+{
+    struct turn *u = &t->turn;
+    if (u->stopped) {
+        turn_end(t, CE_R_STOP, NULL);
+        return;
+    }
+    switch (reason) {
+    case JR_STOP:
+        turn_end(t, CE_R_STOP, NULL);
+        break;
+    case JR_LENGTH:
+        turn_end(t, CE_R_LENGTH, NULL);
+        break;
+    case JR_CANCELLED:
+        turn_end(t, CE_R_CANCELLED, NULL);
+        break;
+    case JR_ERROR: {
+        char why[ERR_MSG_MAX];
+        strncpy(why, job_error(u->job), sizeof why - 1);
+        why[sizeof why - 1] = 0;
+        turn_end(t, CE_R_ERROR, why);
+        break;
+    }
+    }
+}
+
+static void turn_step(struct chat *t)
+{
+    struct turn *u = &t->turn;
+    struct job_event ev;
+    bool news = false;
+    while (job_next(u->job, &ev)) {
+        news = true;
+        switch (ev.kind) {
+        case JE_STARTED:
+            u->cached = ev.done;
+            t->figures.cached_tokens = ev.done;
+            post_prefill(t, ev.done, ev.total);
+            break;
+        case JE_PREFILL:
+            post_prefill(t, ev.done, ev.total);
+            break;
+        case JE_TOKENS:
+            take_tokens(t, &ev);
+            break;
+        case JE_END:
+            turn_over(t, ev.reason);
+            return;
+        }
+    }
+    if (!news) {
+        return;
+    }
+    post_said(t);
+    if (now() - u->saved_at > SAVE_NS) {
+        save(t, NULL, NULL);
+    }
+    publish(t);
+}
+
+/* ---- what conv.c calls ---- */
+
+bool chat_working(const struct chat *t)
+{
+    return t->turn.in != NULL;
+}
+
+static void announce(struct chat *t)
+{
+    for (struct input *in = t->inputs; in; in = in->next) {
+        if (!in->announced) {
+            in->announced = true;
+            post_event(t, CE_QUEUED, NULL, 0);
+        }
+    }
+}
+
+void chat_work(struct chat *t)
+{
+    announce(t);
+    /* The end of one turn is the beginning of the next. */
+    do {
+        if (!chat_working(t) && t->inputs && t->conv->state == SCHED_READY) {
+            turn_begin(t);
+        }
+        if (t->turn.job) {
+            turn_step(t);
+        }
+    } while (!chat_working(t) && t->inputs && t->conv->state == SCHED_READY);
+}
+
+void chat_work_stop(struct chat *t, uint64_t serial)
+{
+    if (chat_working(t)) {
+        if (t->turn.in->serial == serial && t->turn.job) {
+            job_cancel(t->turn.job);
+        }
+        return;
+    }
+    if (t->inputs && t->inputs->serial == serial) {
+        t->turn.in = t->inputs;
+        t->inputs = t->inputs->next;
+        t->turn.in->next = NULL;
+        turn_end(t, CE_R_CANCELLED, NULL);
+    }
+}
+
+void chat_work_close(struct chat *t)
+{
+    while (t->inputs) {
+        struct input *in = t->inputs;
+        t->inputs = in->next;
+        input_free(in);
+    }
+    if (t->turn.job) {
+        job_cancel(t->turn.job);
+    }
+    t->closing = true;
+}
+
+void chat_work_clear(struct chat *t)
+{
+    json_array_clear(t->messages);
+    memset(&t->record, 0, sizeof t->record);
+    memset(&t->figures, 0, sizeof t->figures);
+    publish(t);
+}
+
+void chat_work_free(struct chat *t)
+{
+    turn_fini(&t->turn);
+    while (t->inputs) {
+        struct input *in = t->inputs;
+        t->inputs = in->next;
+        input_free(in);
+    }
+    json_decref(t->messages);
+    t->messages = NULL;
+    live_free(t->live);
+    t->live = NULL;
+}
+
+void input_free(struct input *in)
+{
+    if (in) {
+        buf_free(&in->text);
+        buf_free(&in->tools);
+        tok_ids_free(&in->ids);
+        settings_fini(&in->settings);
+        free(in);
+    }
+}
