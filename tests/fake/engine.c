@@ -313,6 +313,9 @@ int engine_sample(struct engine *g, const int *outputs, const struct engine_draw
             continue;
         }
         ids[i] = draw(g->out_h[o], g->out_len[o], g->info.vocab_used, g->eos, d[i].temp, d[i].seed);
+        if (g->eos == 0 && ids[i] == g->eos_id) {
+            ids[i] = 3; /* never the end by chance */
+        }
     }
     return 0;
 }
