@@ -408,6 +408,39 @@ static void blocks_and_back(void **state)
     free(b);
 }
 
+/* Unquantised types cross unchanged, and decode the same from both sides. */
+static void plain_types_are_copied(void **state)
+{
+    (void)state;
+    const enum dtype t[] = {DT_F32, DT_F16, DT_BF16};
+    float w[4 * 33];
+    for (uint32_t i = 0; i < 4 * 33; i++) {
+        w[i] = uniform(i);
+    }
+    for (size_t k = 0; k < 3; k++) {
+        uint8_t data[sizeof w];
+        uint8_t blocks[sizeof w];
+        uint8_t back[sizeof w];
+        float a[4 * 33];
+        float b[4 * 33];
+        size_t nd = 0;
+        size_t ns = 0;
+        enum dtype got = DT_Q4_G64;
+        uint32_t type = quant_gguf_type(t[k]);
+        assert_int_equal(dtype_sizes(t[k], 4, 33, &nd, &ns), 0);
+        assert_int_equal(quant_encode(t[k], w, 4, 33, data, NULL, NULL), 0);
+        quant_to_gguf(t[k], data, NULL, 4, 33, blocks);
+        assert_memory_equal(data, blocks, nd);
+        assert_true(quant_gguf_shared(type, blocks, 4, 33, &got));
+        assert_int_equal(got, t[k]);
+        quant_from_gguf(type, blocks, 4, 33, back, NULL);
+        assert_memory_equal(data, back, nd);
+        quant_decode(t[k], data, NULL, 4, 33, a);
+        assert_int_equal(quant_decode_gguf(type, blocks, 4 * 33, b, NULL), 0);
+        assert_memory_equal(a, b, sizeof a);
+    }
+}
+
 /* Blobs at odd addresses give the same bytes. */
 static void unaligned(void **state)
 {
@@ -451,6 +484,7 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(k_golden),
         cmocka_unit_test(blocks_and_back),
+        cmocka_unit_test(plain_types_are_copied),
         cmocka_unit_test(unaligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
