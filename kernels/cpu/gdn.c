@@ -228,22 +228,28 @@ static void block(const struct head *h, int t0, int n, float *scratch)
     const float *k = h->k + (size_t)t0 * h->ld;
     const float *v = h->v + (size_t)t0 * h->ld;
     float beta[B];
+    /* Sum of log decays up to each row as g + low: strong decay makes the sums
+     * large, and only their differences count. */
     float g[B] = {0};
+    float low[B] = {0};
     float eg[B];
-    float sum = 0;
+    double sum = 0;
     for (int i = 0; i < n; i++) {
         beta[i] = beta_of(h, t0 + i);
-        sum += decay_of(h, t0 + i);
-        g[i] = sum;
-        eg[i] = expf(sum);
+        sum += (double)decay_of(h, t0 + i);
+        g[i] = (float)sum;
+        low[i] = (float)(sum - (double)g[i]);
+        eg[i] = expf(g[i]);
     }
     products(k, k, h->ld, n, am);
     products(q, k, h->ld, n, pm);
     for (int i = 0; i < n; i++) {
         const v16 gi = v16_set1(g[i]);
+        const v16 li = v16_set1(low[i]);
         const v16 nb = v16_set1(-beta[i]);
         for (int j = 0; j <= i; j += 16) {
-            v16 d = v16_exp(v16_sub(gi, v16_load(g + j)));
+            v16 d = v16_add(v16_sub(gi, v16_load(g + j)), v16_sub(li, v16_load(low + j)));
+            d = v16_exp(d);
             float *a = am + i * B + j;
             float *p = pm + i * B + j;
             v16_store(a, v16_mul(v16_mul(v16_load(a), d), nb));
@@ -257,7 +263,7 @@ static void block(const struct head *h, int t0, int n, float *scratch)
     for (int i = 0; i < n; i++) {
         const v16 e = v16_set1(eg[i]);
         const v16 b = v16_set1(beta[i]);
-        const v16 last = v16_set1(expf(g[n - 1] - g[i]));
+        const v16 last = v16_set1(expf((g[n - 1] - g[i]) + (low[n - 1] - low[i])));
         for (int d = 0; d < D; d += 16) {
             float *x = nv + i * D + d;
             v16 ks = v16_mul(e, v16_load(x));

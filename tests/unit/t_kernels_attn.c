@@ -1,0 +1,233 @@
+/* Paged attention against double precision: head groups, page edges, scattered
+ * pages, fp32 and fp16 caches; and bit equality of rows in any company. */
+#include "config.h"
+
+#include <math.h>
+
+#include "kcommon.h"
+
+static const struct cpu_isa *isas[3];
+static int n_isas;
+
+enum { D = BE_HEAD_DIM, PAGES = 4 };
+
+struct sequence {
+    int rows, q_heads, kv_heads;
+    bool half;
+    int32_t pages[3];
+    float *q, *k, *v, *rot, *q_norm, *k_norm;
+};
+
+static void sequence_init(struct sequence *s, uint64_t seed)
+{
+    const size_t n = (size_t)s->rows;
+    s->q = krand_floats(&seed, n * (size_t)s->q_heads * 2 * D, 2);
+    s->k = krand_floats(&seed, n * (size_t)s->kv_heads * D, 2);
+    s->v = krand_floats(&seed, n * (size_t)s->kv_heads * D, 2);
+    s->rot = krand_floats(&seed, n * BE_ROT_DIM, 0);
+    s->q_norm = krand_floats(&seed, D, 2);
+    s->k_norm = krand_floats(&seed, D, 2);
+    for (int i = 0; i < s->rows * BE_ROT_DIM / 2; i++) {
+        int r = i / 32;
+        s->rot[r * 64 + i % 32] = cosf((float)i);
+        s->rot[r * 64 + 32 + i % 32] = sinf((float)i);
+    }
+}
+
+static void sequence_free(struct sequence *s)
+{
+    free(s->q);
+    free(s->k);
+    free(s->v);
+    free(s->rot);
+    free(s->q_norm);
+    free(s->k_norm);
+}
+
+/* Rows from .. to of the sequence in calls of at most step rows. */
+static void run(const struct cpu_isa *isa, const struct sequence *s, uint8_t *cache, int from,
+                int to, int step, int nt, float *o)
+{
+    float *scratch = calloc(cpu_scratch_floats(D), sizeof *scratch);
+    struct cpu_row *row = calloc((size_t)s->rows, sizeof *row);
+    float *q = malloc((size_t)(s->rows * s->q_heads * 2 * D) * sizeof *q);
+    assert_true(scratch && row && q);
+    memcpy(q, s->q, (size_t)(s->rows * s->q_heads * 2 * D) * sizeof *q);
+    for (int i = 0; i < s->rows; i++) {
+        row[i] = (struct cpu_row){s->pages, i};
+    }
+    for (int at = from; at < to; at += step) {
+        struct attn_args a = {
+            .rows = to - at < step ? to - at : step,
+            .q_heads = s->q_heads,
+            .kv_heads = s->kv_heads,
+            .row = row + at,
+            .q = q + at * s->q_heads * 2 * D,
+            .k = s->k + at * s->kv_heads * D,
+            .v = s->v + at * s->kv_heads * D,
+            .o = o + at * s->q_heads * D,
+            .rot = s->rot + at * BE_ROT_DIM,
+            .q_norm = s->q_norm,
+            .k_norm = s->k_norm,
+            .eps = 1e-6F,
+            .half = s->half,
+            .cache = cache,
+            .page_size = (size_t)(2 * s->kv_heads * BE_PAGE * D) * (s->half ? 2 : 4) + 64,
+            .offset = 64,
+        };
+        for (int tid = 0; tid < nt; tid++) {
+            isa->attn_append(&a, tid, nt);
+        }
+        for (int tid = 0; tid < nt; tid++) {
+            isa->attn(&a, scratch, tid, nt);
+        }
+    }
+    free(scratch);
+    free(row);
+    free(q);
+}
+
+static uint8_t *new_cache(const struct sequence *s)
+{
+    size_t n = PAGES * ((size_t)(2 * s->kv_heads * BE_PAGE * D) * (s->half ? 2 : 4) + 64);
+    uint8_t *p = malloc(n);
+    assert_non_null(p);
+    memset(p, 0xFF, n); /* what was never written is NaN */
+    return p;
+}
+
+static void turned(const float *x, const float *w, const float *rot, bool half, double *out)
+{
+    double sum = 0;
+    for (int i = 0; i < D; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    for (int i = 0; i < D; i++) {
+        out[i] = (double)x[i] / sqrt(sum / D + 1e-6) * (double)w[i];
+    }
+    for (int i = 0; i < 32; i++) {
+        double a = out[i];
+        double b = out[i + 32];
+        out[i] = a * (double)rot[i] - b * (double)rot[i + 32];
+        out[i + 32] = b * (double)rot[i] + a * (double)rot[i + 32];
+    }
+    for (int i = 0; half && i < D; i++) {
+        out[i] = (double)f16_to_f32(f32_to_f16((float)out[i]));
+    }
+}
+
+static void check_row(const struct sequence *s, int r, const float *o)
+{
+    double q[D];
+    double k[D];
+    double *p = calloc((size_t)r + 1, sizeof *p);
+    assert_non_null(p);
+    for (int h = 0; h < s->q_heads; h++) {
+        const int kv = h / (s->q_heads / s->kv_heads);
+        const float *src = s->q + (r * s->q_heads + h) * 2 * D;
+        double want[D] = {0};
+        double sum = 0;
+        turned(src, s->q_norm, s->rot + r * BE_ROT_DIM, false, q);
+        for (int t = 0; t <= r; t++) {
+            turned(s->k + (t * s->kv_heads + kv) * D, s->k_norm, s->rot + t * BE_ROT_DIM, s->half,
+                   k);
+            p[t] = 0;
+            for (int i = 0; i < D; i++) {
+                p[t] += q[i] * k[i] / 16;
+            }
+        }
+        for (int t = 0; t <= r; t++) {
+            double e = exp(p[t] - p[r]); /* any reference point will do in double */
+            sum += e;
+            for (int i = 0; i < D; i++) {
+                float v = s->v[(t * s->kv_heads + kv) * D + i];
+                want[i] += e * (double)(s->half ? f16_to_f32(f32_to_f16(v)) : v);
+            }
+        }
+        for (int i = 0; i < D; i++) {
+            double gate = 1 / (1 + exp(-(double)src[D + i]));
+            /* A key that falls on the other side of an fp16 rounding moves a score. */
+            assert_close(o[(r * s->q_heads + h) * D + i], want[i] / sum * gate,
+                         s->half ? 5e-4 : 5e-6);
+        }
+    }
+    free(p);
+}
+
+static void reference(void **state)
+{
+    (void)state;
+    const struct sequence kinds[] = {
+        {.rows = 70, .q_heads = 6, .kv_heads = 1, .pages = {2, 0, 3}},
+        {.rows = 70, .q_heads = 8, .kv_heads = 2, .half = true, .pages = {1, 3, 0}},
+        {.rows = 9, .q_heads = 14, .kv_heads = 2, .pages = {3, 1, 2}},
+        {.rows = 530, .q_heads = 2, .kv_heads = 1, .half = true, .pages = {2, 0, 1}},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct sequence s = kinds[i];
+        sequence_init(&s, i);
+        const size_t n = (size_t)(s.rows * s.q_heads * D);
+        float *first = calloc(n, sizeof *first);
+        float *o = calloc(n, sizeof *o);
+        assert_true(first && o);
+        for (int j = 0; j < n_isas; j++) {
+            uint8_t *cache = new_cache(&s);
+            run(isas[j], &s, cache, 0, s.rows, 64, 2, o);
+            for (int r = 0; r<s.rows; r += s.rows> 100 ? 33 : 1) {
+                check_row(&s, r, o);
+            }
+            check_row(&s, s.rows - 1, o);
+            if (j > 0 && exact_isa(isas[j])) {
+                assert_memory_equal(o, first, n * sizeof *o);
+            }
+            memcpy(first, o, n * sizeof *o);
+            free(cache);
+        }
+        free(first);
+        free(o);
+        sequence_free(&s);
+    }
+}
+
+/* One by one, in verify spans, in prefill tiles, for any number of threads and
+ * any pages. */
+static void company(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++) {
+        struct sequence s = {
+            .rows = 290, .q_heads = 6, .kv_heads = 1, .half = half, .pages = {0, 1, 2}};
+        sequence_init(&s, 77);
+        const size_t n = (size_t)(s.rows * s.q_heads * D);
+        float *want = calloc(n, sizeof *want);
+        float *o = calloc(n, sizeof *o);
+        assert_true(want && o);
+        for (int j = 0; j < n_isas; j++) {
+            uint8_t *cache = new_cache(&s);
+            run(isas[j], &s, cache, 0, s.rows, s.rows, 1, want);
+            free(cache);
+            const int steps[] = {1, 4, 16, 64};
+            for (int i = 0; i < 4; i++) {
+                cache = new_cache(&s);
+                s.pages[0] = (int32_t)(i + 1) % PAGES;
+                s.pages[1] = (int32_t)(i + 3) % PAGES;
+                run(isas[j], &s, cache, 0, s.rows, steps[i], 1 + i, o);
+                assert_memory_equal(o, want, n * sizeof *o);
+                free(cache);
+            }
+        }
+        free(want);
+        free(o);
+        sequence_free(&s);
+    }
+}
+
+int main(void)
+{
+    n_isas = kernel_isas(isas);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reference),
+        cmocka_unit_test(company),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
