@@ -33,10 +33,6 @@ static const struct {
     {PUBLISHED("\\p{L}", ""), OURS("\\p{L}", "")},
 };
 
-/* JIT stack: what a thread starts with and may grow to. */
-#define STACK_START (32 * 1024)
-#define STACK_MAX   (1024 * 1024)
-
 struct pretok {
     pcre2_code *code;
 };
@@ -83,7 +79,6 @@ void pretok_free(struct pretok *p)
 void pretok_run_init(struct pretok_run *r, const struct pretok *p)
 {
     pcre2_match_context *ctx = pcre2_match_context_create(NULL);
-    pcre2_jit_stack *stack = pcre2_jit_stack_create(STACK_START, STACK_MAX, NULL);
     pcre2_match_data *match = pcre2_match_data_create(1, NULL);
     if (!ctx || !match) {
         (void)mem_array(SIZE_MAX, 2);
@@ -91,23 +86,21 @@ void pretok_run_init(struct pretok_run *r, const struct pretok *p)
     /* Every alternative gives back one character at a time at most, so a match
      * costs a small multiple of its length; no limit may cut it. */
     pcre2_set_match_limit(ctx, UINT32_MAX);
-    pcre2_jit_stack_assign(ctx, NULL, stack);
-    *r = (struct pretok_run){p, match, ctx, stack};
+    *r = (struct pretok_run){p, match, ctx};
 }
 
 void pretok_run_fini(struct pretok_run *r)
 {
     pcre2_match_data_free(r->match);
     pcre2_match_context_free(r->context);
-    if (r->stack) {
-        pcre2_jit_stack_free(r->stack);
-    }
 }
 
 size_t pretok_next(const struct pretok_run *r, const char *p, size_t n)
 {
     int rc = pcre2_match(r->pattern->code, (PCRE2_SPTR)p, n, 0, PCRE2_NO_UTF_CHECK, r->match,
                          r->context);
+    /* The patterns repeat only single characters, for which JIT needs no room
+     * that grows with the text; a build of PCRE2 that does is not trusted to. */
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
         rc = pcre2_match(r->pattern->code, (PCRE2_SPTR)p, n, 0, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                          r->match, r->context);

@@ -11,7 +11,7 @@ struct pretok;
 /* What one thread needs to run the pattern. */
 struct pretok_run {
     const struct pretok *pattern;
-    void *match, *context, *stack;
+    void *match, *context;
 };
 
 /* pattern: the regular expression of a tokenizer.json's Split step; NULL for
