@@ -21,9 +21,11 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {"bench", C_BENCH, cmd_bench, "", "measure the engine"},
     {"config", C_CONFIG, cmd_config, "", "show every setting and where it came from"},
     {"convert", C_CONVERT, cmd_convert, "SRC DST", "make a model file from a checkpoint or a GGUF"},
     {"inspect", C_INSPECT, cmd_inspect, "FILE", "what a model file holds, and whether it is whole"},
+    {"score", C_SCORE, cmd_score, "", "log probabilities of a text"},
     {"tokenize", C_TOKENIZE, cmd_tokenize, "", "text to token ids and back"},
     {NULL, 0, NULL, NULL, NULL},
 };

@@ -332,3 +332,11 @@ uint64_t engine_bytes_per_step(const struct engine *g)
     }
     return n;
 }
+
+uint64_t engine_bytes_per_row(const struct engine *g, int depth)
+{
+    struct be_shape main_only = g->m.shape;
+    main_only.mtp = false;
+    return token_bytes(&main_only, g->kv_format) * (uint64_t)(depth > 0 ? depth : 0) +
+           g->ops->state_size(g->b);
+}

@@ -167,7 +167,9 @@ struct engine_counters {
     double prefill_s, decode_s;
 };
 struct engine_counters engine_counters(const struct engine *g);
-/* Bytes of weights one decode step of one row reads. */
+/* Bytes of weights one decode step reads, however many rows it has. */
 uint64_t engine_bytes_per_step(const struct engine *g);
+/* Bytes of cache and recurrent state that one row reads after depth tokens. */
+uint64_t engine_bytes_per_row(const struct engine *g, int depth);
 
 #endif

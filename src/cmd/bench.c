@@ -1,0 +1,375 @@
+/* quasar bench: speed of decode and prefill at given depths and widths, as
+ * medians, beside what the memory gives in the same run. Text ids are random. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/jsonio.h"
+#include "base/mem.h"
+#include "base/philox.h"
+#include "cmd/bandwidth.h"
+#include "cmd/cmd.h"
+#include "cmd/model.h"
+#include "cmd/synth.h"
+
+#define MAX_LIST     32
+#define MAX_STEPS    64
+#define WANT_SECONDS 0.4 /* of decoding per repetition */
+
+struct list {
+    int v[MAX_LIST];
+    int n;
+};
+
+struct bench {
+    struct engine *g;
+    struct bandwidth bw;
+    int reps;
+    bool json;
+    json_t *results;
+    uint32_t drawn;
+};
+
+static int parse_list(const struct conf *cf, const char *name, int lo, int hi, struct list *out,
+                      struct err *e)
+{
+    const char *p = conf_str(cf, name);
+    out->n = 0;
+    while (*p) {
+        char *end = NULL;
+        long v = strtol(p, &end, 10);
+        if (end == p || (*end && *end != ',') || v < lo || v > hi) {
+            return err_set(e, QE_USAGE, "--%s: \"%.20s\" is not a number from %d to %d", name, p,
+                           lo, hi);
+        }
+        if (out->n == MAX_LIST) {
+            return err_set(e, QE_USAGE, "--%s: more than %d numbers", name, MAX_LIST);
+        }
+        out->v[out->n++] = (int)v;
+        p = *end ? end + 1 : end;
+    }
+    return out->n > 0 ? 0 : err_set(e, QE_USAGE, "--%s is empty", name);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static double seconds_since(int64_t start)
+{
+    return clock_seconds(clock_now(clock_real()) - start);
+}
+
+static int32_t random_id(struct bench *b)
+{
+    uint32_t w = philox_word(1, b->drawn++, PHILOX_TARGET, 0);
+    return (int32_t)(w % (uint32_t)engine_info(b->g)->vocab_used);
+}
+
+/* A sequence of depth random tokens. */
+static int fill_to(struct bench *b, int depth, int *seq, struct err *e)
+{
+    int rc = engine_seq_open(b->g, seq, e);
+    if (rc < 0 || depth == 0) {
+        return rc;
+    }
+    int32_t *ids = mem_array((size_t)depth, sizeof *ids);
+    for (int i = 0; i < depth; i++) {
+        ids[i] = random_id(b);
+    }
+    struct engine_prefill p = {.seq = *seq, .tokens = ids, .n = depth};
+    rc = engine_prefill(b->g, &p, e);
+    free(ids);
+    return rc;
+}
+
+/* One decode step of all rows with greedy drawing. */
+static int step(struct bench *b, const int *seqs, int32_t *ids, int rows, struct err *e)
+{
+    struct engine_draw d[16];
+    int out[16];
+    for (int i = 0; i < rows; i++) {
+        d[i] = (struct engine_draw){.top_p = 1};
+        out[i] = i;
+    }
+    int rc = engine_decode(b->g, seqs, ids, rows, e);
+    return rc == 0 ? engine_sample(b->g, out, d, rows, ids, e) : rc;
+}
+
+static void add_result(struct bench *b, json_t *o)
+{
+    json_object_set_new(o, "read_gb_s", json_real(b->bw.read));
+    json_object_set_new(o, "copy_gb_s", json_real(b->bw.copy));
+    json_array_append_new(b->results, o);
+}
+
+/* Times steps of rows sequences that all start as copies of base. */
+static int time_decode(struct bench *b, int base, const int *seqs, int rows, double *ms,
+                       struct err *e)
+{
+    double t[1000];
+    int32_t ids[16];
+    int steps = 4, rc = 0;
+    for (int rep = -1; rep < b->reps && rc == 0; rep++) { /* the first warms up */
+        for (int i = 0; i < rows && rc == 0; i++) {
+            rc = engine_seq_fork(b->g, seqs[i], base, e);
+            ids[i] = random_id(b);
+        }
+        int64_t start = clock_now(clock_real());
+        for (int k = 0; k < steps && rc == 0; k++) {
+            rc = step(b, seqs, ids, rows, e);
+        }
+        double each = seconds_since(start) / steps;
+        if (rep < 0) {
+            steps = (int)(WANT_SECONDS / (each > 1e-9 ? each : 1e-9));
+            steps = steps < 4 ? 4 : steps > MAX_STEPS ? MAX_STEPS : steps;
+        } else {
+            t[rep] = 1e3 * each;
+        }
+    }
+    *ms = rc == 0 ? median(t, b->reps) : 0;
+    return rc;
+}
+
+static int bench_decode(struct bench *b, int depth, int rows, struct err *e)
+{
+    int base = -1, seqs[16], opened = 0;
+    int rc = fill_to(b, depth, &base, e);
+    while (rc == 0 && opened < rows) {
+        rc = engine_seq_open(b->g, &seqs[opened], e);
+        opened += rc == 0;
+    }
+    double ms = 0;
+    if (rc == 0) {
+        rc = time_decode(b, base, seqs, rows, &ms, e);
+    }
+    engine_seq_close(b->g, base);
+    for (int i = 0; i < opened; i++) {
+        engine_seq_close(b->g, seqs[i]);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    uint64_t bytes =
+        engine_bytes_per_step(b->g) + (uint64_t)rows * engine_bytes_per_row(b->g, depth);
+    double gb_s = (double)bytes / 1e6 / ms;
+    json_t *o = json_pack("{s:s, s:i, s:i, s:f, s:f, s:I, s:f, s:f, s:n}", "what", "decode",
+                          "depth", depth, "rows", rows, "tok_s", 1e3 * rows / ms, "ms_per_step", ms,
+                          "bytes_per_step", (json_int_t)bytes, "gb_s", gb_s,
+                          "fraction_of_read_bandwidth", gb_s / b->bw.read, "launches_per_step");
+    add_result(b, o);
+    if (!b->json) {
+        printf("decode   depth %6d  rows %2d   %9.1f tok/s  %9.3f ms/step  %6.1f GB/s  %3.0f %% of "
+               "reading\n",
+               depth, rows, 1e3 * rows / ms, ms, gb_s, 100 * gb_s / b->bw.read);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+static int bench_prefill(struct bench *b, int depth, int n, struct err *e)
+{
+    int base = -1, seq = -1;
+    int rc = fill_to(b, depth, &base, e);
+    if (rc == 0) {
+        rc = engine_seq_open(b->g, &seq, e);
+    }
+    int32_t *ids = mem_array((size_t)n, sizeof *ids);
+    for (int i = 0; i < n; i++) {
+        ids[i] = random_id(b);
+    }
+    double t[1000];
+    int32_t last = n - 1, id = 0;
+    int out = 0;
+    const struct engine_draw greedy = {.top_p = 1};
+    for (int rep = -1; rep < b->reps && rc == 0; rep++) {
+        rc = engine_seq_fork(b->g, seq, base, e);
+        struct engine_prefill p = {.seq = seq, .tokens = ids, .n = n, .want = &last, .n_want = 1};
+        int64_t start = clock_now(clock_real());
+        if (rc == 0) {
+            rc = engine_prefill(b->g, &p, e);
+        }
+        if (rc == 0) {
+            rc = engine_sample(b->g, &out, &greedy, 1, &id, e);
+        }
+        if (rep >= 0) {
+            t[rep] = 1e3 * seconds_since(start);
+        }
+    }
+    free(ids);
+    engine_seq_close(b->g, base);
+    engine_seq_close(b->g, seq);
+    if (rc < 0) {
+        return rc;
+    }
+    double ms = median(t, b->reps);
+    add_result(b, json_pack("{s:s, s:i, s:i, s:f, s:f}", "what", "prefill", "depth", depth,
+                            "prompt_tokens", n, "tok_s", 1e3 * n / ms, "ttft_ms", ms));
+    if (!b->json) {
+        printf("prefill  depth %6d  %6d tokens  %9.1f tok/s  %9.1f ms to the first token\n", depth,
+               n, 1e3 * n / ms, ms);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+struct plan {
+    bool decode, prefill;
+    struct list depth, prompt, rows;
+};
+
+static int read_plan(const struct conf *cf, struct plan *p, struct err *e)
+{
+    const char *what = conf_str(cf, "what");
+    while (*what) {
+        size_t n = strcspn(what, ",");
+        if (n == 6 && memcmp(what, "decode", n) == 0) {
+            p->decode = true;
+        } else if (n == 7 && memcmp(what, "prefill", n) == 0) {
+            p->prefill = true;
+        } else {
+            return err_set(e, QE_USAGE, "--what: \"%.*s\" is neither decode nor prefill", (int)n,
+                           what);
+        }
+        what += n + (what[n] == ',');
+    }
+    int rc = parse_list(cf, "depth", 0, 1 << 20, &p->depth, e);
+    if (rc == 0) {
+        rc = parse_list(cf, "prompt-tokens", 1, 1 << 20, &p->prompt, e);
+    }
+    return rc == 0 ? parse_list(cf, "rows", 1, 16, &p->rows, e) : rc;
+}
+
+static int largest(const struct list *l)
+{
+    int max = 0;
+    for (int i = 0; i < l->n; i++) {
+        max = l->v[i] > max ? l->v[i] : max;
+    }
+    return max;
+}
+
+/* The window that the plan needs. */
+static int plan_ctx(const struct plan *p)
+{
+    int more = p->prefill && largest(&p->prompt) > MAX_STEPS ? largest(&p->prompt) : MAX_STEPS;
+    return largest(&p->depth) + more + 64;
+}
+
+static int measure(struct bench *b, const struct plan *p, struct err *e)
+{
+    int rc = 0;
+    for (int d = 0; d < p->depth.n && rc == 0; d++) {
+        for (int i = 0; p->decode && i < p->rows.n && rc == 0; i++) {
+            rc = bench_decode(b, p->depth.v[d], p->rows.v[i], e);
+        }
+        for (int i = 0; p->prefill && i < p->prompt.n && rc == 0; i++) {
+            rc = bench_prefill(b, p->depth.v[d], p->prompt.v[i], e);
+        }
+    }
+    return rc;
+}
+
+static int run_plan(const struct conf *cf, struct engine *g, const struct plan *p, struct err *e)
+{
+    const struct engine_info *info = engine_info(g);
+    uint64_t bytes = engine_bytes_per_step(g);
+    size_t block = bytes < ((uint64_t)1 << 30) ? (size_t)bytes : (size_t)1 << 30;
+    struct bench b = {.g = g,
+                      .bw = bandwidth_measure(block, (int)conf_int(cf, "threads", 0)),
+                      .reps = (int)conf_int(cf, "reps", 5),
+                      .json = conf_flag(cf, "json"),
+                      .results = json_array()};
+    if (!b.json) {
+        printf("%s %s on %s: %s; %.1f MB of weights per step; memory %.1f GB/s reading, %.1f "
+               "copying\n",
+               info->model_name, info->tier, info->backend, info->device, (double)bytes / 1e6,
+               b.bw.read, b.bw.copy);
+    }
+    int rc = measure(&b, p, e);
+    if (rc == 0 && b.json) {
+        json_print_take(json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:O}", "model",
+                                  info->model_name, "tier", info->tier, "backend", info->backend,
+                                  "device", info->device, "reps", b.reps, "read_gb_s", b.bw.read,
+                                  "copy_gb_s", b.bw.copy, "results", b.results));
+    }
+    json_decref(b.results);
+    return rc;
+}
+
+static int bench_synthetic(const struct conf *cf, const struct plan *p,
+                           const struct engine_opts *tweak, struct err *e)
+{
+    const char *tier = conf_str(cf, "tier"), *path = conf_str(cf, "write");
+    struct synth *s = NULL;
+    struct engine *g = NULL;
+    struct engine_source src;
+    struct engine_opts o = {0};
+    char note[256] = "";
+    int rc = model_engine_opts(cf, &o, note, e);
+    if (rc == 0) {
+        rc = synth_create(conf_str(cf, "synthetic"), tier ? tier : "default", &s, e);
+    }
+    if (rc == 0 && path) {
+        rc = synth_write(s, path, e);
+        goto out;
+    }
+    if (rc == 0) {
+        rc = synth_fill(s, &src, e);
+    }
+    model_apply_tweak(&o, tweak);
+    if (rc == 0) {
+        rc = engine_open_source(&src, &o, &g, e);
+    }
+    if (rc == 0) {
+        rc = run_plan(cf, g, p, e);
+    }
+out:
+    engine_close(g);
+    synth_free(s);
+    return rc;
+}
+
+int cmd_bench(const struct conf *cf, int nargs, char **args, struct err *e)
+{
+    if (nargs > 0) {
+        return err_set(e, QE_USAGE,
+                       "quasar bench takes no argument \"%s\" (the model goes with -m)", args[0]);
+    }
+    struct plan p = {0};
+    int rc = read_plan(cf, &p, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (conf_str(cf, "write") && !conf_str(cf, "synthetic")) {
+        return err_set(e, QE_USAGE, "--write goes with --synthetic");
+    }
+    struct engine_opts tweak = {.slots = largest(&p.rows) + 1};
+    if (conf_int(cf, "ctx", 0) == 0) {
+        tweak.ctx = plan_ctx(&p);
+    }
+    if (conf_str(cf, "synthetic")) {
+        return bench_synthetic(cf, &p, &tweak, e);
+    }
+    struct model m = {0};
+    rc = model_open(cf, &m, e);
+    if (rc == 0) {
+        rc = model_start(cf, &m, &tweak, e);
+    }
+    if (rc == 0) {
+        rc = run_plan(cf, m.engine, &p, e);
+    }
+    model_close(&m);
+    return rc;
+}

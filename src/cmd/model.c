@@ -1,0 +1,207 @@
+/* Finding and opening the model that a command works on. The demo model is found
+ * beside the program: in the build tree, or where it was installed. */
+#include "config.h"
+#include "cmd/model.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/mem.h"
+#include "kernels/cuda/device.h"
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+}
+
+/* dir/name if that is a file, else NULL. */
+static char *try_in(const char *dir, const char *name)
+{
+    char *p = io_join(dir, name);
+    if (is_file(p)) {
+        return p;
+    }
+    free(p);
+    return NULL;
+}
+
+static char *try_named(const char *dir, const char *name)
+{
+    char *p = try_in(dir, name);
+    if (!p) {
+        struct buf b = BUF_INIT;
+        buf_printf(&b, "%s.qsr", name);
+        p = try_in(dir, b.data);
+        buf_free(&b);
+    }
+    return p;
+}
+
+/* models/demo.qsr beside the folder that the program lies in. */
+static char *find_demo(void)
+{
+    char exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    char *found = NULL;
+    if (n > 0) {
+        exe[n] = 0;
+        for (int up = 0; up < 2; up++) {
+            char *slash = strrchr(exe, '/');
+            if (slash) {
+                *slash = 0;
+            }
+        }
+        char *dir = io_join(exe, "models");
+        found = try_in(dir, "demo.qsr");
+        free(dir);
+    }
+    return found ? found : try_in(PKGDATADIR "/models", "demo.qsr");
+}
+
+int model_find(const char *name, char **path, struct err *e)
+{
+    if (!name || !*name) {
+        return err_set(e, QE_USAGE, "no model is named (--model)");
+    }
+    if (is_file(name)) {
+        *path = mem_strdup(name);
+        return 0;
+    }
+    char *data = io_xdg_data();
+    char *dir = io_join(data, "models");
+    char *found = strchr(name, '/') ? NULL : try_named(dir, name);
+    if (!found && strcmp(name, "demo") == 0) {
+        found = find_demo();
+    }
+    int rc = 0;
+    if (found) {
+        *path = found;
+    } else if (strchr(name, '/')) {
+        struct stat st;
+        rc =
+            stat(name, &st) == 0
+                ? err_set(e, QE_NOTFOUND,
+                          "%s is a folder, not a model file (quasar convert makes one of it)", name)
+                : err_set(e, QE_NOTFOUND, "there is no model file %s", name);
+    } else {
+        rc = err_set(e, QE_NOTFOUND,
+                     "there is no model \"%s\": no such file, and %s has none of that name", name,
+                     dir);
+    }
+    free(dir);
+    free(data);
+    return rc;
+}
+
+int model_engine_opts(const struct conf *cf, struct engine_opts *o, char *gpu_note, struct err *e)
+{
+    struct engine_opts r = {.backend = EB_CPU,
+                            .device = (int)conf_int(cf, "device", 0),
+                            .threads = (int)conf_int(cf, "threads", 0),
+                            .isa = conf_str(cf, "isa"),
+                            .ctx = (int)conf_int(cf, "ctx", 0)};
+    const char *kv = conf_str(cf, "kv");
+    r.kv = strcmp(kv, "f32") == 0 ? EKV_F32 : strcmp(kv, "fp16") == 0 ? EKV_F16 : EKV_AUTO;
+    const char *backend = conf_str(cf, "backend");
+    if (strcmp(backend, "cpu") != 0) {
+        char why[256] = "";
+        struct cuda_device_info dev = {.name = ""};
+        bool found = cuda_device_count(why, sizeof why) > r.device &&
+                     cuda_device_probe(r.device, &dev, why, sizeof why) == 0;
+        if (strcmp(backend, "cuda") == 0) {
+            return found ? err_set(e, QE_UNSUPPORTED,
+                                   "%s is there, but the CUDA backend of this build cannot run the "
+                                   "model yet: use --backend cpu",
+                                   dev.name)
+                         : err_set(e, QE_DEVICE, "no CUDA device %d (%s): use --backend cpu",
+                                   r.device, why[0] ? why : "none found");
+        }
+        snprintf(gpu_note, 256, "%s, using the CPU",
+                 found ? "the CUDA backend cannot run the model yet" : "no CUDA device");
+        r.fallback = gpu_note;
+    }
+    *o = r;
+    return 0;
+}
+
+void model_apply_tweak(struct engine_opts *o, const struct engine_opts *tweak)
+{
+    if (!tweak) {
+        return;
+    }
+    o->ctx = tweak->ctx ? tweak->ctx : o->ctx;
+    o->slots = tweak->slots ? tweak->slots : o->slots;
+    o->chunk = tweak->chunk ? tweak->chunk : o->chunk;
+    o->vocab_used = tweak->vocab_used ? tweak->vocab_used : o->vocab_used;
+    o->no_mtp = tweak->no_mtp || o->no_mtp;
+}
+
+static void show_progress(void *ctx, double done)
+{
+    struct model_progress *p = ctx;
+    if (isatty(STDERR_FILENO) && clock_seconds(clock_now(clock_real()) - p->start) > 0.5) {
+        fprintf(stderr, "\rloading %s  %3.0f %%", p->what, 100 * done);
+        p->shown = true;
+    }
+}
+
+void model_progress_start(struct model_progress *p, const char *what, struct engine_opts *o)
+{
+    *p = (struct model_progress){.start = clock_now(clock_real()), .what = what};
+    o->progress = show_progress;
+    o->progress_ctx = p;
+}
+
+void model_progress_end(struct model_progress *p)
+{
+    if (p->shown) {
+        fprintf(stderr, "\r\033[K");
+    }
+}
+
+int model_open(const struct conf *cf, struct model *m, struct err *e)
+{
+    int rc = model_find(conf_str(cf, "model"), &m->path, e);
+    if (rc == 0) {
+        rc = container_open(m->path, conf_flag(cf, "verify-weights"), &m->file, e);
+    }
+    return rc;
+}
+
+int model_start(const struct conf *cf, struct model *m, const struct engine_opts *tweak,
+                struct err *e)
+{
+    struct engine_opts o = {0};
+    int rc = model_engine_opts(cf, &o, m->gpu_note, e);
+    if (rc < 0) {
+        return rc;
+    }
+    model_apply_tweak(&o, tweak);
+    if (o.fallback && isatty(STDERR_FILENO)) {
+        fprintf(stderr, "quasar: %s\n", o.fallback);
+    }
+    struct model_progress p;
+    model_progress_start(&p, m->path, &o);
+    rc = engine_open(m->file, &o, &m->engine, e);
+    model_progress_end(&p);
+    return rc < 0 ? err_wrap(e, rc, "%s", m->path) : 0;
+}
+
+void model_close(struct model *m)
+{
+    if (m->engine) {
+        engine_close(m->engine);
+    }
+    if (m->file) {
+        container_close(m->file);
+    }
+    free(m->path);
+    *m = (struct model){0};
+}
