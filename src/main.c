@@ -26,6 +26,7 @@ static const struct command commands[] = {
     {"convert", C_CONVERT, cmd_convert, "SRC DST", "make a model file from a checkpoint or a GGUF"},
     {"inspect", C_INSPECT, cmd_inspect, "FILE", "what a model file holds, and whether it is whole"},
     {"score", C_SCORE, cmd_score, "", "log probabilities of a text"},
+    {"template", C_TEMPLATE, cmd_template, "", "show the prompt that a conversation becomes"},
     {"tokenize", C_TOKENIZE, cmd_tokenize, "", "text to token ids and back"},
     {NULL, 0, NULL, NULL, NULL},
 };
