@@ -29,7 +29,7 @@ void tokenizer_free(struct tokenizer *t);
 
 /* Appends the ids of the text. Ill-formed UTF-8 becomes U+FFFD per maximal
  * subpart first. specials: added tokens written in the text are matched; false
- * for anything that comes from outside. */
+ * for anything that comes from outside. n is below 4 GiB. */
 void tokenizer_encode(const struct tokenizer *t, const char *p, size_t n, bool specials,
                       struct tok_ids *out);
 

@@ -11,6 +11,7 @@
 
 #include "base/io.h"
 #include "base/jsonio.h"
+#include "format/container.h"
 #include "tokenizer/tokenizer.h"
 
 #define MAX_INPUT ((size_t)1 << 30)
@@ -20,15 +21,43 @@ struct job {
     bool decode, specials, json;
 };
 
+/* The tokenizer inside a model file. */
+static int open_in_model(const char *path, struct tokenizer **out, struct err *e)
+{
+    struct container *c = NULL;
+    const char *p = NULL;
+    const char *config = NULL;
+    size_t n = 0;
+    size_t config_n = 0;
+    int rc = container_open(path, false, &c, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (!container_get(c, CB_TOKENIZER, &p, &n)) {
+        rc = err_set(e, QE_FORMAT, "%s has no tokenizer: give one with --tokenizer FILE", path);
+    } else {
+        (void)container_get(c, CB_TOKENIZER_CONFIG, &config, &config_n);
+        rc = tokenizer_open(p, n, config, config_n, path, out, e);
+    }
+    container_close(c);
+    return rc;
+}
+
+/* What a file is shows in its first bytes: JSON text, a .tok, or a model. */
 static int open_tokenizer(const struct conf *cf, struct tokenizer **out, struct err *e)
 {
     const char *path = conf_str(cf, "tokenizer");
     struct io_map m;
+    if (!path) {
+        return open_in_model(conf_str(cf, "model"), out, e);
+    }
     int rc = io_map_open(&m, path, e);
     if (rc < 0) {
         return rc;
     }
-    rc = tokenizer_open((const char *)m.data, m.size, NULL, 0, path, out, e);
+    const char *p = (const char *)m.data;
+    bool model = m.size >= 4 && (memcmp(p, "QSRF", 4) == 0 || memcmp(p, "Q27F", 4) == 0);
+    rc = model ? open_in_model(path, out, e) : tokenizer_open(p, m.size, NULL, 0, path, out, e);
     io_map_close(&m);
     return rc;
 }
@@ -189,9 +218,6 @@ int cmd_tokenize(const struct conf *cf, int nargs, char **args, struct err *e)
         return err_set(e, QE_USAGE,
                        "quasar tokenize reads standard input or -f FILE, no argument (\"%s\")",
                        args[0]);
-    }
-    if (!conf_str(cf, "tokenizer")) {
-        return err_set(e, QE_USAGE, "quasar tokenize needs --tokenizer FILE");
     }
     struct job j = {NULL, conf_flag(cf, "decode"), !conf_flag(cf, "no-specials"),
                     conf_flag(cf, "json")};
