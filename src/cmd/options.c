@@ -46,7 +46,7 @@ const struct conf_opt options_table[] = {
 
     /* chat template */
     {"template", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_GENERATE | C_TEMPLATE, "NAME",
-     "3.5, 3.6, 3.8, demo, or a template file (default: the model's own)", false},
+     "3.5, 3.5-off, 3.6, 3.8, demo, or a template file (default: the model's own)", false},
     {"effort", 0, CONF_ENUM, NULL, NO_BOUNDS, "low|medium|high|xhigh", C_GENERATE | C_TEMPLATE, "E",
      "reasoning effort, where the template knows it", false},
     {"think", 0, CONF_ENUM, NULL, NO_BOUNDS, "on|off", C_GENERATE | C_TEMPLATE, "WHETHER",

@@ -12,6 +12,7 @@
 #include "base/io.h"
 #include "base/jsonio.h"
 #include "format/container.h"
+#include "cmd/model.h"
 #include "tokenizer/tokenizer.h"
 
 #define MAX_INPUT ((size_t)1 << 30)
@@ -49,7 +50,13 @@ static int open_tokenizer(const struct conf *cf, struct tokenizer **out, struct 
     const char *path = conf_str(cf, "tokenizer");
     struct io_map m;
     if (!path) {
-        return open_in_model(conf_str(cf, "model"), out, e);
+        char *model = NULL;
+        int rc = model_find(conf_str(cf, "model"), &model, e);
+        if (rc == 0) {
+            rc = open_in_model(model, out, e);
+        }
+        free(model);
+        return rc;
     }
     int rc = io_map_open(&m, path, e);
     if (rc < 0) {
