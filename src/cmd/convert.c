@@ -49,6 +49,17 @@ static void on_note(void *ctx, const char *text)
     fprintf(stderr, "%squasar: %s\n", b->terminal ? "\r\033[K" : "", text);
 }
 
+/* What --to says, else what the target's name says. */
+static enum convert_to target(const struct conf *cf, const char *dst)
+{
+    if (conf_is_word(cf, "to", "hf")) {
+        return CONVERT_HF;
+    }
+    size_t n = strlen(dst);
+    bool named = !conf_is_set(cf, "to") && n > 5 && strcmp(dst + n - 5, ".gguf") == 0;
+    return named || conf_is_word(cf, "to", "gguf") ? CONVERT_GGUF : CONVERT_QSR;
+}
+
 int cmd_convert(const struct conf *cf, int nargs, char **args, struct err *e)
 {
     if (nargs != 2) {
@@ -59,9 +70,7 @@ int cmd_convert(const struct conf *cf, int nargs, char **args, struct err *e)
     struct bar bar = {isatty(STDERR_FILENO) == 1, clock_now(clock_real()), 0};
     struct convert_opts o = {
         .tier = conf_str(cf, "tier"),
-        .to = conf_is_word(cf, "to", "gguf") ? CONVERT_GGUF
-              : conf_is_word(cf, "to", "hf") ? CONVERT_HF
-                                             : CONVERT_QSR,
+        .to = target(cf, args[1]),
         .force = conf_flag(cf, "force"),
         .progress = on_progress,
         .progress_ctx = &bar,

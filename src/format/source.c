@@ -90,6 +90,19 @@ int source_encode(struct source *s, const struct source_tensor *t, enum dtype wa
     return rc;
 }
 
+/* True when one of layer i's tensors is not there; name is then its name. */
+static bool first_missing(const struct source *s, int i, const char *const *leaves, size_t n,
+                          char name[NAME_MAX_LEN])
+{
+    for (size_t k = 0; k < n; k++) {
+        snprintf(name, NAME_MAX_LEN, "layers.%d.%s", i, leaves[k]);
+        if (!source_find(s, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Every tensor that a forward pass needs, before anything is written. */
 static int check_complete(const struct source *s, struct err *e)
 {
@@ -117,11 +130,9 @@ static int check_complete(const struct source *s, struct err *e)
     for (int i = 0; !lost && i < s->m.layers; i++) {
         bool full =
             strcmp(json_string_value(json_array_get(types, (size_t)i)), "full_attention") == 0;
-        size_t n = full ? 6 : 9;
-        for (size_t k = 0; !lost && k < 5 + n; k++) {
-            snprintf(name, sizeof name, "layers.%d.%s", i,
-                     k < 5 ? both[k] : (full ? attention : delta)[k - 5]);
-            lost = source_find(s, name) ? NULL : name;
+        if (first_missing(s, i, both, 5, name) || (full ? first_missing(s, i, attention, 6, name)
+                                                        : first_missing(s, i, delta, 9, name))) {
+            lost = name;
         }
     }
     return lost ? err_set(e, QE_FORMAT, "%s: tensor %s is missing", s->path, lost) : 0;
