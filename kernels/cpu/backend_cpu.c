@@ -7,7 +7,6 @@
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 static float *scratch_of(const struct backend *b, int tid)
@@ -86,6 +85,21 @@ static void turn_row(struct backend *b, int i, const int32_t pos[3])
     }
 }
 
+struct turn_job {
+    struct backend *b;
+    const int32_t (*rope)[3];
+};
+
+static void turn_share(void *arg, int tid, int nt)
+{
+    const struct turn_job *j = arg;
+    for (int i = tid; i < j->b->n_rows; i += nt) {
+        const int32_t pos = j->b->row[i].pos;
+        const int32_t same[3] = {pos, pos, pos};
+        turn_row(j->b, i, j->rope ? j->rope[i] : same);
+    }
+}
+
 static int op_begin(struct backend *b, const struct be_batch *t, struct err *e)
 {
     b->begun = false;
@@ -106,10 +120,11 @@ static int op_begin(struct backend *b, const struct be_batch *t, struct err *e)
             b->row_span[row] = i;
         }
     }
-#pragma omp parallel for num_threads(b->threads) if (t->n_rows > 32)
-    for (int i = 0; i < t->n_rows; i++) {
-        int32_t same[3] = {b->row[i].pos, b->row[i].pos, b->row[i].pos};
-        turn_row(b, i, t->rope ? t->rope[i] : same);
+    struct turn_job job = {b, t->rope};
+    if (t->n_rows > 32) {
+        team_run(b->team, turn_share, &job);
+    } else {
+        turn_share(&job, 0, 1);
     }
     b->begun = true;
     return 0;
@@ -174,6 +189,41 @@ static struct mm_out residual(const struct backend *b, const struct tensor *w)
     return m;
 }
 
+/* A single group of products. */
+struct product_job {
+    struct backend *b;
+    const struct mm_in *in;
+    const struct mm_out *out;
+    int n_out;
+};
+
+static void product_share(void *arg, int tid, int nt)
+{
+    const struct product_job *j = arg;
+    j->b->isa->matmul(j->in, j->out, j->n_out, scratch_of(j->b, tid), tid, nt);
+}
+
+struct gdn_job {
+    struct backend *b;
+    struct gdn_args a;
+    struct mm_in in, mid;
+    struct mm_out proj[4], out;
+};
+
+static void gdn_share(void *arg, int tid, int nt)
+{
+    const struct gdn_job *j = arg;
+    struct backend *b = j->b;
+    float *scratch = scratch_of(b, tid);
+    b->isa->matmul(&j->in, j->proj, 4, scratch, tid, nt);
+    team_barrier(b->team);
+    b->isa->gdn_conv(&j->a, tid, nt);
+    team_barrier(b->team);
+    b->isa->gdn(&j->a, scratch, tid, nt);
+    team_barrier(b->team);
+    b->isa->matmul(&j->mid, &j->out, 1, scratch, tid, nt);
+}
+
 static int op_gdn(struct backend *b, int layer, struct err *e)
 {
     int rc = check_begun(b, "gdn", e);
@@ -203,47 +253,63 @@ static int op_gdn(struct backend *b, int layer, struct err *e)
     float *y = z + rows * (size_t)vd;
     float *bb = y + rows * (size_t)vd;
     float *aa = bb + rows * (size_t)s->v_heads;
-    const struct gdn_args a = {
-        .n_spans = b->n_spans,
-        .k_heads = s->k_heads,
-        .v_heads = s->v_heads,
-        .span = b->gdn_span,
-        .qkv = qkv,
-        .z = z,
-        .b = bb,
-        .a = aa,
-        .c = c,
-        .y = y,
-        .conv_w = floats(&l->conv),
-        .a_log = floats(&l->a_log),
-        .dt_bias = floats(&l->dt_bias),
-        .gnorm = floats(&l->gnorm),
-        .eps = s->eps,
-        .steps = b->mode == BE_DECODE,
+    struct gdn_job job = {
+        .b = b,
+        .a =
+            {
+                .n_spans = b->n_spans,
+                .k_heads = s->k_heads,
+                .v_heads = s->v_heads,
+                .span = b->gdn_span,
+                .qkv = qkv,
+                .z = z,
+                .b = bb,
+                .a = aa,
+                .c = c,
+                .y = y,
+                .conv_w = floats(&l->conv),
+                .a_log = floats(&l->a_log),
+                .dt_bias = floats(&l->dt_bias),
+                .gnorm = floats(&l->gnorm),
+                .eps = s->eps,
+                .steps = b->mode == BE_DECODE,
+            },
+        .in = normed(b, &l->norm),
+        .mid = plain(y, b->n_rows, vd),
+        .proj =
+            {
+                product(&l->qkv, qkv, b->channels),
+                product(&l->z, z, vd),
+                product(&l->b, bb, s->v_heads),
+                product(&l->a, aa, s->v_heads),
+            },
+        .out = residual(b, &l->out),
     };
-    const struct mm_in in = normed(b, &l->norm);
-    const struct mm_in mid = plain(y, b->n_rows, vd);
-    const struct mm_out proj[] = {
-        product(&l->qkv, qkv, b->channels),
-        product(&l->z, z, vd),
-        product(&l->b, bb, s->v_heads),
-        product(&l->a, aa, s->v_heads),
-    };
-    const struct mm_out out = residual(b, &l->out);
-#pragma omp parallel num_threads(b->threads)
-    {
-        int tid = omp_get_thread_num();
-        int nt = omp_get_num_threads();
-        float *scratch = scratch_of(b, tid);
-        b->isa->matmul(&in, proj, 4, scratch, tid, nt);
-#pragma omp barrier
-        b->isa->gdn_conv(&a, tid, nt);
-#pragma omp barrier
-        b->isa->gdn(&a, scratch, tid, nt);
-#pragma omp barrier
-        b->isa->matmul(&mid, &out, 1, scratch, tid, nt);
-    }
+    team_run(b->team, gdn_share, &job);
     return 0;
+}
+
+struct attention_job {
+    struct backend *b;
+    struct attn_args a;
+    struct mm_in in, mid;
+    struct mm_out proj[3], out;
+};
+
+static void attention_share(void *arg, int tid, int nt)
+{
+    const struct attention_job *j = arg;
+    struct backend *b = j->b;
+    float *scratch = scratch_of(b, tid);
+    b->isa->matmul(&j->in, j->proj, j->a.kv_only ? 2 : 3, scratch, tid, nt);
+    team_barrier(b->team);
+    b->isa->attn_append(&j->a, tid, nt);
+    if (!j->a.kv_only) {
+        team_barrier(b->team);
+        b->isa->attn(&j->a, scratch, tid, nt);
+        team_barrier(b->team);
+        b->isa->matmul(&j->mid, &j->out, 1, scratch, tid, nt);
+    }
 }
 
 static void attention(struct backend *b, const struct be_layer *l, int index, bool kv_only)
@@ -256,48 +322,34 @@ static void attention(struct backend *b, const struct be_layer *l, int index, bo
     float *k = q + rows * 2 * (size_t)qd;
     float *v = k + rows * (size_t)kd;
     float *o = v + rows * (size_t)kd;
-    const struct attn_args a = {
-        .rows = b->n_rows,
-        .q_heads = s->q_heads,
-        .kv_heads = s->kv_heads,
-        .row = b->row,
-        .q = q,
-        .k = k,
-        .v = v,
-        .o = o,
-        .rot = b->rot,
-        .q_norm = floats(&l->q_norm),
-        .k_norm = floats(&l->k_norm),
-        .eps = s->eps,
-        .half = b->half,
-        .kv_only = kv_only,
-        .cache = b->cache.p,
-        .page_size = b->page_bytes,
-        .offset = (size_t)index * b->layer_bytes,
+    struct attention_job job = {
+        .b = b,
+        .a =
+            {
+                .rows = b->n_rows,
+                .q_heads = s->q_heads,
+                .kv_heads = s->kv_heads,
+                .row = b->row,
+                .q = q,
+                .k = k,
+                .v = v,
+                .o = o,
+                .rot = b->rot,
+                .q_norm = floats(&l->q_norm),
+                .k_norm = floats(&l->k_norm),
+                .eps = s->eps,
+                .half = b->half,
+                .kv_only = kv_only,
+                .cache = b->cache.p,
+                .page_size = b->page_bytes,
+                .offset = (size_t)index * b->layer_bytes,
+            },
+        .in = normed(b, &l->norm),
+        .mid = plain(o, b->n_rows, qd),
+        .proj = {product(&l->k, k, kd), product(&l->v, v, kd), product(&l->q, q, 2 * qd)},
+        .out = residual(b, &l->o),
     };
-    const struct mm_in in = normed(b, &l->norm);
-    const struct mm_in mid = plain(o, b->n_rows, qd);
-    const struct mm_out proj[] = {
-        product(&l->k, k, kd),
-        product(&l->v, v, kd),
-        product(&l->q, q, 2 * qd),
-    };
-    const struct mm_out out = residual(b, &l->o);
-#pragma omp parallel num_threads(b->threads)
-    {
-        int tid = omp_get_thread_num();
-        int nt = omp_get_num_threads();
-        float *scratch = scratch_of(b, tid);
-        b->isa->matmul(&in, proj, kv_only ? 2 : 3, scratch, tid, nt);
-#pragma omp barrier
-        b->isa->attn_append(&a, tid, nt);
-        if (!kv_only) {
-#pragma omp barrier
-            b->isa->attn(&a, scratch, tid, nt);
-#pragma omp barrier
-            b->isa->matmul(&mid, &out, 1, scratch, tid, nt);
-        }
-    }
+    team_run(b->team, attention_share, &job);
 }
 
 static int op_attention(struct backend *b, int layer, struct err *e)
@@ -313,25 +365,37 @@ static int op_attention(struct backend *b, int layer, struct err *e)
     return 0;
 }
 
+struct ffn_job {
+    struct backend *b;
+    struct mm_in in, mid;
+    struct mm_out proj[2], out;
+};
+
+static void ffn_share(void *arg, int tid, int nt)
+{
+    const struct ffn_job *j = arg;
+    struct backend *b = j->b;
+    float *scratch = scratch_of(b, tid);
+    const int n = b->shape.ffn;
+    b->isa->matmul(&j->in, j->proj, 2, scratch, tid, nt);
+    b->isa->silu_mul(j->proj[0].y, j->proj[1].y, (size_t)n, b->n_rows, n, tid, nt);
+    team_barrier(b->team);
+    b->isa->matmul(&j->mid, &j->out, 1, scratch, tid, nt);
+}
+
 static void ffn(struct backend *b, const struct be_layer *l)
 {
     const int n = b->shape.ffn;
     float *g = b->arena;
     float *u = g + (size_t)b->n_rows * (size_t)n;
-    const struct mm_in in = normed(b, &l->post_norm);
-    const struct mm_in mid = plain(g, b->n_rows, n);
-    const struct mm_out proj[] = {product(&l->gate, g, n), product(&l->up, u, n)};
-    const struct mm_out out = residual(b, &l->down);
-#pragma omp parallel num_threads(b->threads)
-    {
-        int tid = omp_get_thread_num();
-        int nt = omp_get_num_threads();
-        float *scratch = scratch_of(b, tid);
-        b->isa->matmul(&in, proj, 2, scratch, tid, nt);
-        b->isa->silu_mul(g, u, (size_t)n, b->n_rows, n, tid, nt);
-#pragma omp barrier
-        b->isa->matmul(&mid, &out, 1, scratch, tid, nt);
-    }
+    struct ffn_job job = {
+        .b = b,
+        .in = normed(b, &l->post_norm),
+        .mid = plain(g, b->n_rows, n),
+        .proj = {product(&l->gate, g, n), product(&l->up, u, n)},
+        .out = residual(b, &l->down),
+    };
+    team_run(b->team, ffn_share, &job);
 }
 
 static int op_ffn(struct backend *b, int layer, struct err *e)
@@ -376,11 +440,8 @@ static int head(struct backend *b, const float *x, int have, const int32_t *rows
     /* Padding ids are not computed. */
     struct mm_out out = product(&b->weights.head, b->logits, b->shape.vocab_used);
     out.ldy = (size_t)b->shape.vocab;
-#pragma omp parallel num_threads(b->threads)
-    {
-        int tid = omp_get_thread_num();
-        b->isa->matmul(&in, &out, 1, scratch_of(b, tid), tid, omp_get_num_threads());
-    }
+    struct product_job job = {b, &in, &out, 1};
+    team_run(b->team, product_share, &job);
     for (int i = 0; i < n; i++) {
         float *row = b->logits + (size_t)i * out.ldy;
         for (int id = b->shape.vocab_used; id < b->shape.vocab; id++) {
@@ -395,17 +456,34 @@ static int op_head(struct backend *b, const int32_t *rows, int n, struct err *e)
     return head(b, b->h, b->h_rows, rows, n, e);
 }
 
+struct sample_job {
+    struct backend *b;
+    const struct be_sample *s;
+    int n;
+    int32_t *ids;
+};
+
+static void sample_share(void *arg, int tid, int nt)
+{
+    const struct sample_job *j = arg;
+    const size_t ld = (size_t)j->b->shape.vocab;
+    for (int i = tid; i < j->n; i += nt) {
+        j->ids[i] = sample_row(j->b->logits + (size_t)i * ld, j->b->shape.vocab_used, &j->s[i],
+                               j->b->heap + (size_t)i * ld);
+    }
+}
+
 static int op_sample(struct backend *b, const struct be_sample *s, int n, int32_t *ids,
                      struct err *e)
 {
     if (n < 0 || n > b->n_out) {
         return err_set(e, QE_INTERNAL, "%d draws from %d rows of logits", n, b->n_out);
     }
-    const size_t ld = (size_t)b->shape.vocab;
-#pragma omp parallel for num_threads(b->threads) if (n > 1)
-    for (int i = 0; i < n; i++) {
-        ids[i] = sample_row(b->logits + (size_t)i * ld, b->shape.vocab_used, &s[i],
-                            b->heap + (size_t)i * ld);
+    struct sample_job job = {b, s, n, ids};
+    if (n > 1) {
+        team_run(b->team, sample_share, &job);
+    } else {
+        sample_share(&job, 0, 1);
     }
     return 0;
 }
@@ -464,11 +542,8 @@ static int op_mtp_embed(struct backend *b, const struct be_batch *batch, const i
     }
     const struct mm_in in = plain(cat, b->n_rows, 2 * b->shape.hidden);
     const struct mm_out out = product(&b->weights.mtp_fc, b->x, b->shape.hidden);
-#pragma omp parallel num_threads(b->threads)
-    {
-        int tid = omp_get_thread_num();
-        b->isa->matmul(&in, &out, 1, scratch_of(b, tid), tid, omp_get_num_threads());
-    }
+    struct product_job job = {b, &in, &out, 1};
+    team_run(b->team, product_share, &job);
     return 0;
 }
 

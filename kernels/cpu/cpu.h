@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/sample.h"
+#include "kernels/cpu/team.h"
 
 /* Memory from the system, zero, committed page by page as it is touched. */
 struct cpu_map {
@@ -26,6 +27,7 @@ struct backend {
     int n_attention, n_gdn;  /* main layers; the MTP layer's cache follows */
     const struct cpu_isa *isa;
     int threads;
+    struct team *team;
     bool half; /* fp16 cache */
     int slots, pages, max_rows;
     char describe[64];

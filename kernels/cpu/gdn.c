@@ -132,6 +132,7 @@ static void step(const struct head *h, int t)
     float o[D];
     for (int c = 0; c < D; c += 64) {
         float *s = h->s + c;
+        const float *next = c == 0 ? s + 64 : h->s + D * D; /* what is wanted after this */
         v16 acc[4];
         v16 u[4];
         UNROLL for (int i = 0; i < 4; i++)
@@ -142,9 +143,7 @@ static void step(const struct head *h, int t)
             v16 kd = v16_set1(k[d]);
             UNROLL for (int i = 0; i < 4; i++)
             {
-                v16 x = v16_mul(v16_load(s + d * D + 16 * i), decay);
-                v16_store(s + d * D + 16 * i, x);
-                acc[i] = v16_fma(kd, x, acc[i]);
+                acc[i] = v16_fma(kd, v16_mul(v16_load(s + d * D + 16 * i), decay), acc[i]);
             }
         }
         UNROLL for (int i = 0; i < 4; i++)
@@ -157,7 +156,8 @@ static void step(const struct head *h, int t)
             v16 qd = v16_set1(q[d]);
             UNROLL for (int i = 0; i < 4; i++)
             {
-                v16 x = v16_fma(kd, u[i], v16_load(s + d * D + 16 * i));
+                __builtin_prefetch(next + d * D + 16 * i, 1, 2);
+                v16 x = v16_fma(kd, u[i], v16_mul(v16_load(s + d * D + 16 * i), decay));
                 v16_store(s + d * D + 16 * i, x);
                 acc[i] = v16_fma(qd, x, acc[i]);
             }

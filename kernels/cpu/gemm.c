@@ -109,6 +109,14 @@ static void pack(const struct mm_in *in, int first, int n, bool pairs, float *ou
 
 enum { WIDE = 8 };
 
+/* How far ahead of use weights are requested: the same place some groups of
+ * rows on, or, in long rows, further down the row. */
+static size_t ahead_of(size_t row_bytes)
+{
+    const size_t group = WIDE * row_bytes;
+    return group > 16384 ? 1024 : (4096 + group - 1) / group * group;
+}
+
 /* y[0..n) (+)= dot(x, w[o + i]), n <= WIDE; missing rows repeat the first. */
 ALWAYS_INLINE void wide_dot(const enum dtype t, const struct tensor *w, int k, int o, int n,
                             const float *x, float *y, bool add)
@@ -130,7 +138,15 @@ ALWAYS_INLINE void wide_dot(const enum dtype t, const struct tensor *w, int k, i
     }
     int at = 0;
     size_t byte = 0;
+    const size_t ahead = ahead_of(row_bytes);
     for (size_t g = 0; g < row_groups; g++) {
+        UNROLL for (int i = 0; i < WIDE; i++)
+        {
+            UNROLL for (size_t c = 0; c < bytes_of(t, (size_t)group); c += 64)
+            {
+                __builtin_prefetch(p[i] + byte + ahead + c);
+            }
+        }
         v16 s[WIDE];
         UNROLL for (int i = 0; i < WIDE; i++)
         {

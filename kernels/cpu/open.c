@@ -5,7 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
-#include <omp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +125,7 @@ static int check_shape(const struct be_shape *s, const struct be_opts *o, struct
         {"state slots", o->slots, 1 << 16},
         {"cache pages", o->pages, 1 << 24},
         {"prefill rows", o->max_prefill, 1 << 20},
+        {"threads", o->threads > 0 ? o->threads : 1, 1024},
     };
     for (size_t i = 0; i < COUNT(t); i++) {
         if (t[i].value < 1 || t[i].value > t[i].max) {
@@ -258,6 +259,12 @@ static int open_memory(struct backend *b, struct err *e)
     return 0;
 }
 
+static int all_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+}
+
 /* Which position turns frequency i: T, H, W in turn as long as the section of H
  * or W lasts, T for the rest. */
 static void rope_axes(struct backend *b)
@@ -298,7 +305,7 @@ int cpu_open(const struct be_shape *shape, const struct be_weights *weights,
         b->index[i] = b->attention[i] ? b->n_attention++ : b->n_gdn++;
     }
     b->isa = isa;
-    b->threads = opts->threads > 0 ? opts->threads : omp_get_num_procs();
+    b->threads = opts->threads > 0 ? opts->threads : all_cores();
     b->half = opts->kv == BE_KV_F16;
     b->slots = opts->slots;
     b->pages = opts->pages;
@@ -308,6 +315,7 @@ int cpu_open(const struct be_shape *shape, const struct be_weights *weights,
              b->threads == 1 ? "" : "s");
     rope_axes(b);
     rc = open_memory(b, e);
+    rc = rc < 0 ? rc : team_create(b->threads, &b->team, e);
     if (rc < 0) {
         cpu_close(b);
         return rc;
@@ -324,6 +332,7 @@ void cpu_close(struct backend *b)
     if (!b) {
         return;
     }
+    team_free(b->team);
     unmap(&b->state);
     unmap(&b->cache);
     unmap(&b->work);
