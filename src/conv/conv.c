@@ -51,6 +51,7 @@ static void copy_opts(struct conv *c, const struct conv_opts *o)
     own(&c->opts.backend);
     own(&c->opts.isa);
     own(&c->opts.kv);
+    own(&c->opts.fallback);
     own(&c->opts.template);
     own(&c->opts.effort);
     own(&c->opts.system);
@@ -67,6 +68,7 @@ static void free_opts(struct conv *c)
     disown(c->opts.backend);
     disown(c->opts.isa);
     disown(c->opts.kv);
+    disown(c->opts.fallback);
     disown(c->opts.template);
     disown(c->opts.effort);
     disown(c->opts.system);
@@ -109,6 +111,7 @@ static int engine_options(const struct conv_opts *o, struct engine_opts *out, st
         .ctx = o->ctx,
         .slots = o->slots,
         .kv = (enum engine_kv)kv,
+        .fallback = o->fallback,
     };
     return 0;
 }
@@ -303,16 +306,18 @@ static void command(struct conv *c, enum cmd_kind kind, struct chat *t, struct i
 
 int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
 {
-    struct engine_opts eo;
-    int rc = engine_options(o, &eo, e);
-    if (rc < 0) {
-        return rc;
-    }
     if (!o->model) {
         return err_set(e, QE_USAGE, "no model is named");
     }
     struct conv *c = mem_zalloc(sizeof *c);
     copy_opts(c, o);
+    struct engine_opts eo;
+    int rc = engine_options(&c->opts, &eo, e);
+    if (rc < 0) {
+        free_opts(c);
+        free(c);
+        return rc;
+    }
     c->cmds_end = &c->cmds;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->post = post_create(c->wake_fd);

@@ -21,6 +21,7 @@ struct chat;
 struct conv_opts {
     const char *model;              /* path of the model file */
     const char *backend, *isa, *kv; /* as the options; NULL: auto */
+    const char *fallback;           /* why no GPU was chosen, for view_model; NULL */
     int device, threads, ctx, slots;
     bool verify_weights;
     const char *template; /* NULL: the model's own; a name, or a template file */
