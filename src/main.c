@@ -25,6 +25,7 @@ static const struct command commands[] = {
     {"config", C_CONFIG, cmd_config, "", "show every setting and where it came from"},
     {"convert", C_CONVERT, cmd_convert, "SRC DST", "make a model file from a checkpoint or a GGUF"},
     {"inspect", C_INSPECT, cmd_inspect, "FILE", "what a model file holds, and whether it is whole"},
+    {"run", C_RUN, cmd_run, "", "answer one prompt and exit"},
     {"score", C_SCORE, cmd_score, "", "log probabilities of a text"},
     {"template", C_TEMPLATE, cmd_template, "", "show the prompt that a conversation becomes"},
     {"tokenize", C_TOKENIZE, cmd_tokenize, "", "text to token ids and back"},

@@ -1,0 +1,68 @@
+/* From the option table to conv_opts, for every command that holds a
+ * conversation. */
+#include "config.h"
+#include "cmd/convopts.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "cmd/model.h"
+
+static int tristate(const struct conf *cf, const char *name)
+{
+    if (!conf_str(cf, name)) {
+        return -1;
+    }
+    return conf_is_word(cf, name, "on") || conf_is_word(cf, name, "yes");
+}
+
+int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s, struct err *e)
+{
+    s->path = NULL;
+    s->stops = NULL;
+    s->gpu_note[0] = 0;
+    int rc = model_find(conf_str(cf, "model"), &s->path, e);
+    if (rc < 0) {
+        return rc;
+    }
+    struct engine_opts eo;
+    rc = model_engine_opts(cf, &eo, s->gpu_note, e);
+    if (rc < 0) {
+        return rc;
+    }
+    *o = conv_opts_default();
+    o->model = s->path;
+    o->backend = eo.backend == EB_CPU ? "cpu" : eo.backend == EB_CUDA ? "cuda" : "auto";
+    o->fallback = eo.fallback;
+    o->isa = conf_str(cf, "isa");
+    o->kv = conf_str(cf, "kv");
+    o->device = eo.device;
+    o->threads = eo.threads;
+    o->ctx = eo.ctx;
+    o->verify_weights = conf_flag(cf, "verify-weights");
+    o->template = conf_str(cf, "template");
+    o->effort = conf_str(cf, "effort");
+    o->think = tristate(cf, "think");
+    o->preserve = conf_str(cf, "preserve-thinking") ? conf_flag(cf, "preserve-thinking") : -1;
+    o->system = conf_str(cf, "system");
+    o->temp = conf_num(cf, "temp", NAN);
+    o->top_p = conf_num(cf, "top-p", NAN);
+    o->min_p = conf_num(cf, "min-p", NAN);
+    o->top_k = (int)conf_int(cf, "top-k", -2);
+    o->seed = conf_int(cf, "seed", -1);
+    o->max_tokens = (int)conf_int(cf, "max-tokens", -1);
+    o->n_stop = conf_list_len(cf, "stop");
+    s->stops = mem_array(o->n_stop + 1, sizeof *s->stops);
+    for (size_t i = 0; i < o->n_stop; i++) {
+        s->stops[i] = conf_list_at(cf, "stop", i);
+    }
+    o->stop = s->stops;
+    return 0;
+}
+
+void convopts_free(struct convopts *s)
+{
+    free(s->path);
+    free(s->stops);
+}

@@ -1,0 +1,19 @@
+#ifndef QUASAR_CMD_CONVOPTS_H
+#define QUASAR_CMD_CONVOPTS_H
+
+#include "base/conf.h"
+#include "base/err.h"
+#include "conv/conv.h"
+
+/* The options of a conversation as the command line has them. What o points to is
+ * borrowed from cf and from s, which convopts_free releases. */
+struct convopts {
+    char *path; /* of the model file */
+    const char **stops;
+    char gpu_note[256];
+};
+
+int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s, struct err *e);
+void convopts_free(struct convopts *s);
+
+#endif

@@ -1,0 +1,275 @@
+/* quasar run: one prompt, one answer, in a pipe or on a terminal. Gathers the
+ * prompt, waits for the events, turns an interrupt into a stop. */
+#include "config.h"
+#include "cmd/cmd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/jsonio.h"
+#include "cmd/convopts.h"
+#include "cmd/runout.h"
+#include "conv/conv.h"
+#include "tokenizer/tokenizer.h"
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+}
+
+/* The first interrupt stops the answer, the second the program. */
+static void catch_interrupt(void)
+{
+    struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+}
+
+/* ---- the prompt ---- */
+
+struct prompt_in {
+    struct buf text, messages, tools;
+    struct tok_ids ids;
+    bool raw, is_messages, is_ids;
+};
+
+static void prompt_fini(struct prompt_in *p)
+{
+    buf_free(&p->text);
+    buf_free(&p->messages);
+    buf_free(&p->tools);
+    tok_ids_free(&p->ids);
+}
+
+static int read_named(const char *path, struct buf *out, struct err *e)
+{
+    if (strcmp(path, "-") == 0) {
+        return io_read_fd(STDIN_FILENO, "standard input", CHAT_TEXT_MAX, out, e);
+    }
+    return io_read_file(path, CHAT_TEXT_MAX, out, e);
+}
+
+static int parse_ids(const char *s, struct tok_ids *out, struct err *e)
+{
+    const char *p = s;
+    do {
+        char *end = NULL;
+        errno = 0;
+        long v = strtol(p, &end, 10);
+        if (end == p || errno || v < 0 || v > INT32_MAX || (*end && *end != ',')) {
+            return err_set(e, QE_USAGE, "--tokens: \"%.40s\" does not begin with a token id", p);
+        }
+        tok_ids_add(out, (int32_t)v);
+        p = *end ? end + 1 : end;
+    } while (*p);
+    return 0;
+}
+
+/* Standard input is the prompt, or goes on from it, unless it is a terminal. */
+static int add_stdin(struct buf *text, struct err *e)
+{
+    struct buf in = BUF_INIT;
+    int rc = io_read_fd(STDIN_FILENO, "standard input", CHAT_TEXT_MAX, &in, e);
+    if (rc == 0 && in.len > 0) {
+        if (text->len > 0) {
+            buf_adds(text, "\n\n");
+        }
+        buf_add(text, in.data, in.len);
+    }
+    buf_free(&in);
+    return rc;
+}
+
+static bool stdin_is_piped(void)
+{
+    return fcntl(STDIN_FILENO, F_GETFD) >= 0 && !isatty(STDIN_FILENO);
+}
+
+static int gather_text(const struct conf *cf, struct prompt_in *p, struct err *e)
+{
+    const char *text = conf_str(cf, "prompt");
+    const char *file = conf_str(cf, "file");
+    if (file) {
+        return read_named(file, &p->text, e);
+    }
+    if (text) {
+        buf_adds(&p->text, text);
+    }
+    int rc = stdin_is_piped() ? add_stdin(&p->text, e) : 0;
+    if (rc == 0 && !text && p->text.len == 0) {
+        rc = err_set(e, QE_USAGE,
+                     "there is no prompt: give -p TEXT, -f FILE, --messages FILE, --tokens I,I,… "
+                     "or text on standard input");
+    }
+    return rc;
+}
+
+/* Tools need a conversation: the text becomes its one message. */
+static void text_to_messages(struct prompt_in *p)
+{
+    json_t *m = json_object();
+    json_object_set_new(m, "role", json_string("user"));
+    json_object_set_new(m, "content",
+                        json_str_lossy(p->text.data ? p->text.data : "", p->text.len));
+    json_t *all = json_array();
+    json_array_append_new(all, m);
+    json_write(all, &p->messages);
+    json_decref(all);
+    p->is_messages = true;
+}
+
+static int gather(const struct conf *cf, struct prompt_in *p, struct err *e)
+{
+    const char *const sources[] = {"prompt", "file", "messages", "tokens"};
+    const char *given = NULL;
+    for (size_t i = 0; i < 4; i++) {
+        if (!conf_str(cf, sources[i])) {
+            continue;
+        }
+        if (given) {
+            return err_set(e, QE_USAGE, "--%s and --%s cannot be given together", given,
+                           sources[i]);
+        }
+        given = sources[i];
+    }
+    const char *messages = conf_str(cf, "messages");
+    const char *tokens = conf_str(cf, "tokens");
+    const char *tools = conf_str(cf, "tools");
+    p->raw = conf_flag(cf, "raw");
+    if (p->raw && (messages || tools)) {
+        return err_set(e, QE_USAGE, "--raw has no chat template: it goes with text, not with --%s",
+                       messages ? "messages" : "tools");
+    }
+    if (tokens && tools) {
+        return err_set(e, QE_USAGE, "--tokens has no chat template: it does not go with --tools");
+    }
+    int rc = 0;
+    if (tools) {
+        rc = read_named(tools, &p->tools, e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    if (tokens) {
+        p->is_ids = true;
+        return parse_ids(tokens, &p->ids, e);
+    }
+    if (messages) {
+        p->is_messages = true;
+        return read_named(messages, &p->messages, e);
+    }
+    rc = gather_text(cf, p, e);
+    if (rc == 0 && tools) {
+        text_to_messages(p);
+    }
+    if (rc == 0 && p->raw && p->text.len == 0) {
+        rc = err_set(e, QE_USAGE, "--raw: the prompt is empty");
+    }
+    return rc;
+}
+
+static int ask(struct chat *t, const struct prompt_in *p, struct err *e)
+{
+    if (p->is_ids) {
+        return chat_complete_ids(t, p->ids.v, p->ids.n, e);
+    }
+    if (p->is_messages) {
+        return chat_messages(t, p->messages.data ? p->messages.data : "", p->messages.len,
+                             p->tools.data, p->tools.len, e);
+    }
+    const char *text = p->text.data ? p->text.data : "";
+    return p->raw ? chat_complete(t, text, p->text.len, e) : chat_send(t, text, p->text.len, e);
+}
+
+/* ---- the answer ---- */
+
+static int answer(struct conv *c, struct chat *t, struct runout *out, struct err *e)
+{
+    bool stopping = false;
+    for (;;) {
+        if (interrupted && !stopping) {
+            stopping = true;
+            chat_stop(t);
+        }
+        struct conv_event ev;
+        /* The time limit is for an interrupt that comes just before the wait. */
+        if (!conv_wait(c, &ev, 200)) {
+            continue;
+        }
+        runout_event(out, c, &ev);
+        int rc = 1;
+        if (ev.kind == CE_FAILED || (ev.kind == CE_END && ev.reason == CE_R_ERROR)) {
+            rc = err_set(e, QE_INTERNAL, "%s", ev.text.data ? ev.text.data : "it failed");
+        } else if (ev.kind == CE_END) {
+            runout_end(out, chat_last(t));
+            rc = ev.reason == CE_R_CANCELLED ? QE_CANCELLED : 0;
+        }
+        conv_event_fini(&ev);
+        if (rc <= 0) {
+            return rc;
+        }
+    }
+}
+
+static int run(const struct conf *cf, const struct prompt_in *p, struct err *e)
+{
+    struct conv_opts o;
+    struct convopts s;
+    int rc = convopts_from(cf, &o, &s, e);
+    if (rc < 0) {
+        convopts_free(&s);
+        return rc;
+    }
+    o.ignore_eos = conf_flag(cf, "ignore-eos");
+    o.slots = 1;
+    struct runout out = {
+        .form = conf_flag(cf, "json")          ? OUT_JSON
+                : conf_flag(cf, "json-stream") ? OUT_STREAM
+                                               : OUT_TEXT,
+        .tools = p->tools.len > 0,
+        .thoughts = o.think == 1,
+        .stats = conf_flag(cf, "stats"),
+    };
+    runout_start(&out);
+    catch_interrupt();
+    struct conv *c = NULL;
+    rc = conv_open(&o, &c, e);
+    if (rc == 0) {
+        struct chat *t = chat_create(c);
+        rc = ask(t, p, e);
+        if (rc == 0) {
+            rc = answer(c, t, &out, e);
+        }
+    }
+    conv_close(c);
+    convopts_free(&s);
+    return rc;
+}
+
+int cmd_run(const struct conf *cf, int nargs, char **args, struct err *e)
+{
+    if (nargs > 0) {
+        return err_set(e, QE_USAGE,
+                       "quasar run takes no argument (\"%s\"); the prompt is -p TEXT, the model "
+                       "-m MODEL",
+                       args[0]);
+    }
+    if (conf_flag(cf, "json") && conf_flag(cf, "json-stream")) {
+        return err_set(e, QE_USAGE, "--json and --json-stream cannot be given together");
+    }
+    struct prompt_in p = {0};
+    int rc = gather(cf, &p, e);
+    if (rc == 0) {
+        rc = run(cf, &p, e);
+    }
+    prompt_fini(&p);
+    return rc;
+}

@@ -1,0 +1,311 @@
+/* Output of quasar run. Standard output gets nothing but the answer or JSON;
+ * thoughts, progress and figures go to standard error. */
+#include "config.h"
+#include "cmd/runout.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/jsonio.h"
+
+#define QUIET_NS 400000000 /* progress is shown only of what takes longer */
+
+void runout_start(struct runout *o)
+{
+    o->tty = isatty(STDOUT_FILENO);
+    o->err_tty = isatty(STDERR_FILENO);
+    o->began = clock_now(clock_real());
+}
+
+/* ---- text ---- */
+
+/* A model may say any byte; a terminal must not obey it. */
+static void print_safe(FILE *f, const char *p, size_t n, bool tty)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char ch = (unsigned char)p[i];
+        bool c1 = ch == 0xC2 && i + 1 < n && (unsigned char)p[i + 1] < 0xA0;
+        if (tty && ((ch < 0x20 && ch != '\n' && ch != '\t') || ch == 0x7F || c1)) {
+            fputc('?', f);
+            i += c1;
+        } else {
+            fputc(ch, f);
+        }
+    }
+}
+
+static void clear_progress(struct runout *o)
+{
+    if (o->in_progress) {
+        fputs("\r\033[K", stderr);
+        o->in_progress = false;
+    }
+}
+
+static void show_progress(struct runout *o, const char *what, double done)
+{
+    if (o->err_tty && clock_now(clock_real()) - o->began > QUIET_NS) {
+        fprintf(stderr, "\r%s %d%%\033[K", what, (int)(done * 100));
+        o->in_progress = true;
+    }
+}
+
+static void end_thought(struct runout *o)
+{
+    if (o->in_thought) {
+        fputs(o->thought_line ? "\n\n" : "\n", stderr);
+        o->in_thought = false;
+    }
+}
+
+static void print_text(struct runout *o, const struct buf *b)
+{
+    end_thought(o);
+    print_safe(stdout, b->data, b->len, o->tty);
+    o->in_line = b->data[b->len - 1] != '\n';
+    if (o->tty || memchr(b->data, '\n', b->len)) {
+        fflush(stdout);
+    }
+}
+
+static void print_thought(struct runout *o, const struct buf *b)
+{
+    if (o->thoughts) {
+        print_safe(stderr, b->data, b->len, o->err_tty);
+        o->in_thought = true;
+        o->thought_line = b->data[b->len - 1] != '\n';
+    }
+}
+
+static void print_call(struct runout *o, const struct buf *b)
+{
+    end_thought(o);
+    if (o->in_line) {
+        putchar('\n');
+    }
+    puts(b->data);
+    fflush(stdout);
+    o->in_line = false;
+}
+
+/* ---- JSON ---- */
+
+static const char *reason_word(enum conv_reason r)
+{
+    switch (r) {
+    case CE_R_STOP:
+        return "stop";
+    case CE_R_LENGTH:
+        return "length";
+    case CE_R_CANCELLED:
+        return "cancelled";
+    case CE_R_TOOL:
+        return "tool_calls";
+    case CE_R_ERROR:
+        break;
+    }
+    return "error";
+}
+
+static json_t *str_of(const struct buf *b)
+{
+    return json_str_lossy(b->data ? b->data : "", b->len);
+}
+
+static json_t *calls_of(const struct chat_result *r)
+{
+    json_t *calls = NULL;
+    if (r->calls.len == 0 || json_parse(r->calls.data, r->calls.len, "calls", &calls, NULL) < 0) {
+        calls = json_array();
+    }
+    return calls;
+}
+
+static void add_figures(json_t *o, const struct chat_result *r)
+{
+    json_object_set_new(o, "prompt_tokens", json_integer(r->prompt_tokens));
+    json_object_set_new(o, "cached_tokens", json_integer(r->cached_tokens));
+    json_object_set_new(o, "rounds", json_integer(r->rounds));
+    json_object_set_new(o, "drafted", json_integer(r->drafted));
+    json_object_set_new(o, "accepted", json_integer(r->accepted));
+    json_object_set_new(o, "tokens_per_round",
+                        json_real(r->rounds > 0 ? (double)r->n_ids / r->rounds : 0));
+    json_object_set_new(o, "prefill_s", json_real(r->prefill_s));
+    json_object_set_new(o, "decode_s", json_real(r->decode_s));
+    json_object_set_new(o, "seed", json_integer((json_int_t)r->seed));
+}
+
+static void print_object(const struct runout *o, const struct chat_result *r)
+{
+    json_t *v = json_object();
+    json_t *ids = json_array();
+    for (size_t i = 0; i < r->n_ids; i++) {
+        json_array_append_new(ids, json_integer(r->ids[i]));
+    }
+    json_object_set_new(v, "tokens", ids);
+    json_object_set_new(v, "text", str_of(&r->text));
+    json_object_set_new(v, "finish_reason", json_string(reason_word(r->reason)));
+    add_figures(v, r);
+    if (r->thought.len > 0) {
+        json_object_set_new(v, "thought", str_of(&r->thought));
+    }
+    if (o->tools) {
+        json_object_set_new(v, "tool_calls", calls_of(r));
+    }
+    json_print_take(v);
+}
+
+static json_t *stream_event(const char *kind)
+{
+    json_t *v = json_object();
+    json_object_set_new(v, "event", json_string(kind));
+    return v;
+}
+
+static void stream(json_t *v)
+{
+    json_print_take(v);
+    fflush(stdout);
+}
+
+static void stream_text(const char *kind, const struct buf *b)
+{
+    json_t *v = stream_event(kind);
+    json_object_set_new(v, "text", str_of(b));
+    stream(v);
+}
+
+static void stream_start(struct runout *o, const struct conv *c, const struct conv_event *ev)
+{
+    if (o->started) {
+        return;
+    }
+    o->started = true;
+    struct view_model m;
+    conv_view_model(c, &m);
+    json_t *v = stream_event("start");
+    json_object_set_new(v, "model", json_string(m.name));
+    json_object_set_new(v, "backend", json_string(m.backend));
+    json_object_set_new(v, "prompt_tokens", json_integer(ev->total));
+    json_object_set_new(v, "cached_tokens", json_integer(ev->done));
+    stream(v);
+}
+
+static void stream_call(const struct buf *b)
+{
+    json_t *v = stream_event("tool");
+    json_t *call = NULL;
+    if (json_parse(b->data, b->len, "a call", &call, NULL) == 0) {
+        json_object_update(v, call);
+        json_decref(call);
+    }
+    stream(v);
+}
+
+static void stream_end(const struct chat_result *r)
+{
+    json_t *v = stream_event("stats");
+    add_figures(v, r);
+    stream(v);
+    v = stream_event("end");
+    json_object_set_new(v, "finish_reason", json_string(reason_word(r->reason)));
+    json_object_set_new(v, "output_tokens", json_integer((json_int_t)r->n_ids));
+    stream(v);
+}
+
+/* ---- both ---- */
+
+static void told_once(struct runout *o, const struct conv *c)
+{
+    struct view_model m;
+    conv_view_model(c, &m);
+    if (o->err_tty && m.fallback[0]) {
+        fprintf(stderr, "quasar: %s\n", m.fallback);
+    }
+}
+
+void runout_event(struct runout *o, const struct conv *c, const struct conv_event *ev)
+{
+    bool text = o->form == OUT_TEXT;
+    bool lines = o->form == OUT_STREAM;
+    switch (ev->kind) {
+    case CE_LOADING:
+        show_progress(o, "loading", ev->progress);
+        return;
+    case CE_PREFILL:
+        if (lines) {
+            stream_start(o, c, ev);
+        }
+        show_progress(o, "reading the prompt", ev->progress);
+        return;
+    case CE_READY:
+        clear_progress(o);
+        told_once(o, c);
+        return;
+    case CE_THOUGHT:
+    case CE_TEXT:
+    case CE_TOOL:
+        break;
+    case CE_FAILED:
+    case CE_QUEUED:
+    case CE_END:
+        clear_progress(o);
+        return;
+    }
+    clear_progress(o);
+    if (ev->kind == CE_TEXT && text) {
+        print_text(o, &ev->text);
+    } else if (ev->kind == CE_TEXT && lines) {
+        stream_text("delta", &ev->text);
+    } else if (ev->kind == CE_THOUGHT && text) {
+        print_thought(o, &ev->text);
+    } else if (ev->kind == CE_THOUGHT && lines) {
+        stream_text("thought", &ev->text);
+    } else if (ev->kind == CE_TOOL && text) {
+        print_call(o, &ev->text);
+    } else if (ev->kind == CE_TOOL && lines) {
+        stream_call(&ev->text);
+    }
+}
+
+static double rate(double n, double s)
+{
+    return s > 0 ? n / s : 0;
+}
+
+static void print_stats(const struct chat_result *r)
+{
+    int computed = r->prompt_tokens - r->cached_tokens;
+    fprintf(stderr,
+            "prompt  %d tokens, %d of them reused, %.3f s, %.0f tokens/s\n"
+            "answer  %zu tokens, %.3f s, %.1f tokens/s, %.2f tokens a round\n"
+            "seed    %" PRIu64 "\n",
+            r->prompt_tokens, r->cached_tokens, r->prefill_s, rate(computed, r->prefill_s),
+            r->n_ids, r->decode_s, rate((double)r->n_ids - 1, r->decode_s),
+            r->rounds > 0 ? (double)r->n_ids / r->rounds : 0, r->seed);
+}
+
+void runout_end(struct runout *o, const struct chat_result *r)
+{
+    switch (o->form) {
+    case OUT_TEXT:
+        end_thought(o);
+        if (o->in_line) {
+            putchar('\n');
+        }
+        break;
+    case OUT_JSON:
+        print_object(o, r);
+        break;
+    case OUT_STREAM:
+        stream_end(r);
+        break;
+    }
+    fflush(stdout);
+    if (o->stats) {
+        print_stats(r);
+    }
+}

@@ -1,0 +1,178 @@
+#!/bin/sh
+# quasar run as a user meets it: exit statuses, what goes to which stream, the
+# ways to give a prompt, JSON, interrupts and broken pipes. TAP.
+q=${QUASAR_BIN:?}
+src=${QUASAR_SRCDIR:?}
+model=$src/models/demo.qsr
+t=$(mktemp -d)
+trap 'rm -rf "$t"' EXIT
+n=0
+ok() { # ok NAME: the last command's status decides
+    rc=$?
+    n=$((n + 1))
+    if [ $rc -eq 0 ]; then echo "ok $n - $1"; else
+        echo "not ok $n - $1"
+        sed 's/^/# out: /' "$t/out" | head -5
+        sed 's/^/# err: /' "$t/err" | head -5
+    fi
+}
+# go STATUS ARGS…: runs with standard input from $in, output to $t/out and $t/err
+in=/dev/null
+go() {
+    want=$1
+    shift
+    "$q" run -m "$model" --threads 1 "$@" <"$in" >"$t/out" 2>"$t/err"
+    got=$?
+    [ $got -eq "$want" ] || {
+        echo "# status $got instead of $want: $*"
+        return 1
+    }
+}
+empty() { [ ! -s "$1" ]; }
+one_line() { [ "$(wc -l <"$1")" -eq 1 ]; }
+keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1" | grep -o '"[a-z_]*":' | tr -d '":\n ' ; }
+
+echo 1..39
+
+# a question and its answer
+go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
+ok 'an answer goes to standard output, nothing else anywhere'
+cp "$t/out" "$t/first"
+go 0 -p 'How many days are in a week?' --seed 3 && cmp -s "$t/out" "$t/first"
+ok 'a seed repeats its text'
+echo 'How many days are in a week?' >"$t/q"
+in=$t/q
+go 0 --seed 3 && cmp -s "$t/out" "$t/first"
+ok 'standard input is the prompt'
+go 0 --seed 3 -f - && cmp -s "$t/out" "$t/first"
+ok '-f - is standard input'
+in=/dev/null
+go 0 --seed 3 -f "$t/q" && cmp -s "$t/out" "$t/first"
+ok '-f reads a file'
+printf 'are in a week?' >"$t/rest"
+in=$t/rest
+go 0 --seed 3 --json -n 1 -p 'How many days' && cp "$t/out" "$t/joined"
+in=/dev/null
+printf 'How many days\n\nare in a week?' >"$t/whole"
+go 0 --seed 3 --json -n 1 -f "$t/whole" &&
+    [ "$(grep -o '"prompt_tokens":[0-9]*' "$t/out")" = "$(grep -o '"prompt_tokens":[0-9]*' "$t/joined")" ]
+ok 'standard input goes on from -p'
+printf '[{"role":"user","content":"How many days are in a week?"}]' >"$t/m.json"
+go 0 --seed 3 --messages "$t/m.json" && cmp -s "$t/out" "$t/first"
+ok '--messages reads a conversation'
+printf '[{"role":"user","content":"2 + 2?"},{"role":"assistant","content":"4"},{"role":"user","content":"And 3 + 3?"}]' >"$t/m3.json"
+go 0 --seed 3 --messages "$t/m3.json" && grep -q . "$t/out"
+ok '--messages with a history'
+go 0 -p hello -n 5 --temp 0 --think off && [ -s "$t/out" ]
+ok '-n ends an answer'
+
+# thoughts
+go 0 -p 'What is your name?' --seed 1 --think on && [ -s "$t/err" ] && [ -s "$t/out" ]
+ok '--think on shows the thought on standard error'
+cp "$t/out" "$t/first"
+go 0 -p 'What is your name?' --seed 1 && empty "$t/err" && cmp -s "$t/out" "$t/first"
+ok 'without it the same answer comes alone'
+go 0 -p 'What is your name?' --seed 1 --stats && grep -q '^prompt ' "$t/err" && grep -q '^answer ' "$t/err"
+ok '--stats goes to standard error'
+
+# bare continuation
+go 0 --raw -p 'The river' -n 8 --temp 0 --json && grep -q '"prompt_tokens":[1-4],' "$t/out"
+ok '--raw has no template'
+ids=$(grep -o '"tokens":\[[0-9,]*\]' "$t/out")
+printf "The river" >"$t/raw"
+go 0 --raw -f "$t/raw" -n 8 --temp 0 --json && [ "$(grep -o '"tokens":\[[0-9,]*\]' "$t/out")" = "$ids" ]
+ok '--raw takes a file as it is'
+go 0 --tokens 461,3040 -n 4 --temp 0 --json && grep -q '"prompt_tokens":2[,}]' "$t/out"
+ok '--tokens continues ids'
+go 0 -p hi -n 60 --temp 0 --think off --ignore-eos --json && grep -q '"finish_reason":"length"' "$t/out"
+ok '--ignore-eos goes on'
+go 0 -p 'How many days are in a week?' --seed 3 --stop days && ! grep -q days "$t/out"
+ok '--stop ends the answer before it'
+
+# JSON
+go 0 -p 'How many days are in a week?' --seed 3 --json && one_line "$t/out" &&
+    [ "$(keys "$t/out")" = tokenstextfinish_reasonprompt_tokenscached_tokensroundsdraftedacceptedtokens_per_roundprefill_sdecode_sseedthought ]
+ok '--json has its keys in order'
+go 0 -p 'How many days are in a week?' --seed 3 --json-stream
+awk -F'"' '
+{ e = $4 }
+NR == 1 && e != "start" { exit 1 }
+NR > 1 && e == "start" { exit 1 }
+stats && e != "end" { exit 1 }
+e == "delta" { d = 1 }
+e == "thought" && d { exit 1 }
+e == "thought" { th = 1 }
+e == "stats" { stats = 1 }
+{ last = e }
+END { exit !(last == "end" && stats && d && th) }' "$t/out"
+ok '--json-stream: start, thoughts, deltas, stats, end'
+grep '"event":"delta"' "$t/out" | sed 's/.*"text":"\(.*\)"}$/\1/' | tr -d '\n' >"$t/joined"
+go 0 -p 'How many days are in a week?' --seed 3 && [ "$(cat "$t/joined")" = "$(cat "$t/out")" ]
+ok 'the deltas are the answer'
+cat >"$t/tools.json" <<'END'
+[{"type":"function","function":{"name":"Read","description":"Read a file","parameters":{"type":"object","properties":{"file_path":{"type":"string"}},"required":["file_path"]}}}]
+END
+go 0 -p 'Read the file notes.txt' --tools "$t/tools.json" --temp 0 --json &&
+    grep -q '"tool_calls":\[{"name":"Read","arguments":{"file_path":"notes.txt"}}\]' "$t/out" &&
+    grep -q '"finish_reason":"tool_calls"' "$t/out"
+ok '--tools: the call is listed'
+go 0 -p 'Read the file notes.txt' --tools "$t/tools.json" --temp 0 --json-stream &&
+    grep -q '^{"event":"tool","name":"Read","arguments":{"file_path":"notes.txt"}}$' "$t/out"
+ok '--tools: the call is an event'
+go 0 -p 'Read the file notes.txt' --tools "$t/tools.json" --temp 0 &&
+    grep -q '^{"name":"Read","arguments":{"file_path":"notes.txt"}}$' "$t/out"
+ok '--tools: the call is a line of its own'
+
+# refusals
+go 2 --no-such-option && empty "$t/out" && one_line "$t/err"
+ok 'an unknown option is status 2'
+go 2 stray && grep -q stray "$t/err"
+ok 'a stray word is status 2'
+go 2 && grep -q 'no prompt' "$t/err"
+ok 'no prompt is status 2'
+go 2 -p a -f b && go 2 --messages a --tokens 1 && go 2 --raw --messages a && go 2 --json --json-stream -p a && go 2 --raw -p ''
+ok 'options that exclude each other are status 2'
+go 2 --tokens 1,x && grep -q '"x"' "$t/err" && go 2 --tokens '' && go 2 --tokens 1,,2
+ok 'bad token ids are status 2'
+go 1 --tokens 99999999 -n 1 && grep -q 99999999 "$t/err" && one_line "$t/err"
+ok 'an id outside the vocabulary is named'
+go 1 -f "$t/none" && one_line "$t/err" && grep -q "$t/none" "$t/err"
+ok 'a missing file is status 1'
+printf '{"role":"user"}' >"$t/bad.json"
+go 1 --messages "$t/bad.json" && one_line "$t/err" && printf '[{"role":' >"$t/bad.json" &&
+    go 1 --messages "$t/bad.json" && one_line "$t/err" && printf '[]' >"$t/bad.json" &&
+    go 1 --messages "$t/bad.json" && one_line "$t/err"
+ok 'bad messages are status 1 and one line'
+"$q" run -m "$t/none.qsr" -p x </dev/null >"$t/out" 2>"$t/err"
+[ $? -eq 1 ] && one_line "$t/err" && grep -q none.qsr "$t/err"
+ok 'a missing model is status 1 and one line'
+head -c 100000 "$model" >"$t/cut.qsr"
+"$q" run -m "$t/cut.qsr" -p x </dev/null >"$t/out" 2>"$t/err"
+[ $? -eq 1 ] && one_line "$t/err" && empty "$t/out"
+ok 'a truncated model is status 1 and one line'
+awk 'BEGIN { for (i = 0; i < 3000; i++) printf "word " }' >"$t/long"
+go 1 --ctx 1024 -f "$t/long" && one_line "$t/err" && grep -q 1024 "$t/err" && grep -q '[2-9][0-9][0-9][0-9] tokens' "$t/err"
+ok 'a prompt that does not fit: both numbers'
+go 1 -p x --template nonesuch && one_line "$t/err" && grep -q nonesuch "$t/err"
+ok 'an unknown template is named'
+go 0 -p x -n 3 --temp 0 --seed 9 --json && grep -q '"seed":9[,}]' "$t/out"
+ok 'the seed is told'
+
+# signals
+"$q" run -m "$model" --threads 1 -p 'Count to a million.' --ignore-eos --temp 0 --think off --json-stream \
+    </dev/null >"$t/out" 2>"$t/err" &
+pid=$!
+for i in $(seq 1 200); do
+    grep -q delta "$t/out" 2>/dev/null && break
+    sleep 0.1
+done
+kill -INT $pid
+wait $pid
+[ $? -eq 130 ] && grep -q '"finish_reason":"cancelled"' "$t/out" && grep -q delta "$t/out"
+ok 'an interrupt: what there is, status 130'
+{ "$q" run -m "$model" --threads 1 -p 'Count to a million.' --ignore-eos --temp 0 --think off --json-stream \
+    -n 400 </dev/null 2>"$t/err"; echo $? >"$t/status"; } | head -1 >"$t/out"
+one_line "$t/out" && empty "$t/err"
+ok 'a reader who leaves: not a word'
+[ "$(cat "$t/status")" -ne 0 ]
+ok 'and the program ends'
