@@ -3,12 +3,14 @@
 #include "config.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -702,6 +704,56 @@ static void a_bad_catalogue_stops_nothing(void **state)
     fclose(f);
 }
 
+/* The disk takes no more in the middle of a conversation: one notice, and on. */
+static void a_full_disk_stops_nothing(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/quasar/catalog.db", state_home);
+    unlink(path);
+    notices = 0;
+    log_set_sink(count_notice, NULL);
+    struct conv_opts o = opts("ctx=2048");
+    o.save = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    struct view_chat v;
+    say("Noted.<|im_end|>");
+    ask(c, t, "one", &h);
+    heard_fini(&h);
+    chat_view(t, &v);
+    assert_true(v.saved);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit old, tight;
+    getrlimit(RLIMIT_FSIZE, &old);
+    tight = old;
+    tight.rlim_cur = 1024;
+    setrlimit(RLIMIT_FSIZE, &tight);
+    for (int i = 0; i < 3; i++) {
+        ask(c, t, "more", &h);
+        assert_string_equal(TEXT(h.text), "Noted.");
+        heard_fini(&h);
+    }
+    setrlimit(RLIMIT_FSIZE, &old);
+    chat_view(t, &v);
+    assert_false(v.saved);
+    assert_int_equal(notices, 1);
+    conv_close(c);
+    log_set_sink(NULL, NULL);
+    struct catalog *cat = NULL;
+    assert_int_equal(catalog_open(path, &cat, NULL), 0);
+    assert_int_equal(catalog_verify(cat, NULL), 0);
+    struct rows rows = {0};
+    assert_int_equal(catalog_list(cat, 1, first_conv, NULL, NULL), 0);
+    assert_int_equal(catalog_turns(cat, latest, add_row, &rows, NULL), 0);
+    const char *want = "user|one||-|0\nassistant|Noted.||stop|";
+    assert_memory_equal(rows.all.data, want, strlen(want));
+    buf_free(&rows.all);
+    catalog_close(cat);
+}
+
 static int prepare(void **state)
 {
     (void)state;
@@ -752,6 +804,7 @@ int main(void)
         cmocka_unit_test(settings_are_checked),
         cmocka_unit_test(transcript_is_kept),
         cmocka_unit_test(a_bad_catalogue_stops_nothing),
+        cmocka_unit_test(a_full_disk_stops_nothing),
     };
     return cmocka_run_group_tests(tests, prepare, clean);
 }
