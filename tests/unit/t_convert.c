@@ -25,6 +25,7 @@
 #include "format/quant.h"
 #include "format/safetensors.h"
 #include "format/tier.h"
+#include "format/tokjson.h"
 #include "tests/unit/small_model.h"
 
 static char dir[64];
@@ -568,6 +569,52 @@ static void wrong_checkpoints_are_refused(void **state)
            "model.layers.1.mlp.up_proj.weight");
 }
 
+static void odd_tokenizers_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "[]",
+        "{\"model\":{}}",
+        "{\"model\":{\"vocab\":{\"a\":0}}}",
+        "{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}",
+        "{\"model\":{\"vocab\":{\"a\":4000000000},\"merges\":[]}}",
+        "{\"model\":{\"vocab\":{\"a\":\"b\"},\"merges\":[]}}",
+        "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[1]}}",
+        "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}",
+        "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[]},\"added_tokens\":[{\"id\":1}]}",
+        "{\"model\":{\"vocab\":{\"a\\u0000b\":0},\"merges\":[]}}",
+        "{\"model\":{\"vocab\":{\"a\":400},\"merges\":[]}}", /* more than the model has rows */
+    };
+    char hf[128];
+    char q[128];
+    struct small_opts m = {0};
+    small_model_write(in_dir(hf, "hf"), &m);
+    char *path = io_join(hf, "tokenizer.json");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        small_write(path, bad[i], strlen(bad[i]));
+        struct convert_opts o = {.tier = "q4s"};
+        struct err e = ERR_INIT;
+        int rc = convert(hf, in_dir(q, "x.qsr"), &o, &e);
+        if (rc != QE_FORMAT || strchr(e.msg, '\n') || access(q, F_OK) == 0) {
+            fail_msg("tokenizer %zu: %d \"%s\"", i, rc, e.msg);
+        }
+    }
+    free(path);
+    small_model_remove(hf);
+    /* a .tok cut anywhere */
+    static const char tok[] = "Q27T\1\0\0\0\2\0\0\0\377\377\377\377\1\0\0\0\1\0a\1\0b\1\1"
+                              "\1\0\0\0\3\0a b";
+    char *text = NULL;
+    struct err e = ERR_INIT;
+    assert_int_equal(tokjson_from_tok(tok, sizeof tok - 1, "t", &text, &e), 0);
+    assert_non_null(strstr(text, "\"a b\""));
+    free(text);
+    for (size_t n = 0; n + 1 < sizeof tok; n++) {
+        assert_int_equal(tokjson_from_tok(tok, n, "t", &text, &e), QE_FORMAT);
+    }
+}
+
 static bool stop(void *ctx, uint64_t done, uint64_t total)
 {
     assert_true(done <= total && total > 0);
@@ -664,6 +711,7 @@ int main(void)
         cmocka_unit_test(plain_gguf_is_enough),
         cmocka_unit_test(version_1_converts),
         cmocka_unit_test(wrong_checkpoints_are_refused),
+        cmocka_unit_test(odd_tokenizers_are_refused),
         cmocka_unit_test(nothing_is_overwritten_or_left),
         cmocka_unit_test(folders_are_replaced_with_force),
     };
