@@ -86,3 +86,19 @@ void *mem_aligned(size_t n)
     memset(p, 0, bytes);
     return p;
 }
+
+uint64_t mem_available(void)
+{
+    uint64_t kib = (uint64_t)1 << 20;
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[256];
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "MemAvailable:", 13) == 0) {
+            kib = strtoull(line + 13, NULL, 10);
+        }
+    }
+    if (f) {
+        fclose(f);
+    }
+    return kib * 1024;
+}

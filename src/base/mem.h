@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Allocation that ends the program when memory is exhausted, with one line on
  * standard error and exit status 1.  Sizes that come from outside are checked
@@ -22,5 +23,9 @@ void *mem_aligned(size_t n);
 
 /* *out = n * size; false (and *out untouched) when that does not fit size_t. */
 bool arr_size(size_t n, size_t size, size_t *out);
+
+/* Bytes that new allocations may take without swapping, as the kernel estimates;
+ * 1 GiB when it does not say. */
+uint64_t mem_available(void);
 
 #endif

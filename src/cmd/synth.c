@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
@@ -62,7 +61,8 @@ static void add(struct synth *s, const char *prefix, const char *leaf, int rows,
     it->t.n_dims = rows ? 2 : 1;
     it->t.shape[0] = (uint64_t)(rows ? rows : cols);
     it->t.shape[1] = (uint64_t)(rows ? cols : 0);
-    it->t.dtype = tier_dtype(s->tier, it->name, it->t.n_dims, it->t.shape, NULL);
+    bool fell_back = false; /* never: the rows of these models are whole groups */
+    it->t.dtype = tier_dtype(s->tier, it->name, it->t.n_dims, it->t.shape, &fell_back);
     size_t data = 0, scales = 0;
     dtype_sizes(it->t.dtype, rows ? (uint64_t)rows : 1, (uint64_t)cols, &data, &scales);
     it->t.size = data;
@@ -241,10 +241,9 @@ static const struct tensor *find_item(void *ctx, const char *name)
 
 int synth_fill(struct synth *s, struct engine_source *out, struct err *e)
 {
-    long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    uint64_t free_bytes = (uint64_t)pages * (uint64_t)size;
+    uint64_t free_bytes = mem_available();
     /* The caches and the system want their share. */
-    if (pages > 0 && s->bytes + s->bytes / 8 + ((uint64_t)256 << 20) > free_bytes) {
+    if (s->bytes + s->bytes / 8 + ((uint64_t)256 << 20) > free_bytes) {
         return err_set(e, QE_NOMEM,
                        "%s in tier %s has %.1f GB of weights; %.1f GB of memory are free: choose a "
                        "smaller tier or model",

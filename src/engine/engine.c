@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "engine/impl.h"
@@ -28,12 +27,6 @@ static uint64_t token_bytes(const struct be_shape *s, enum be_kv kv)
     return layers * 2 * (uint64_t)s->kv_heads * BE_HEAD_DIM * (kv == BE_KV_F16 ? 2 : 4);
 }
 
-static uint64_t available_memory(void)
-{
-    long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : (uint64_t)1 << 30;
-}
-
 /* The window: what was asked for, within the model's; automatically, what half
  * of the free memory holds. All sequences together get up to that half too, and
  * never less than one full window. */
@@ -41,7 +34,7 @@ static int choose_pages(struct engine *g, const struct engine_opts *o, int slots
                         struct err *e)
 {
     uint64_t page = token_bytes(&g->m.shape, g->kv_format) * BE_PAGE;
-    uint64_t budget = page ? available_memory() / 2 / page : 1 << 20;
+    uint64_t budget = page ? mem_available() / 2 / page : 1 << 20;
     if (o->ctx < 0 || o->ctx > g->m.ctx_max) {
         return err_set(e, QE_USAGE, "a window of %d tokens was asked for; the model's limit is %d",
                        o->ctx, g->m.ctx_max);

@@ -1,0 +1,85 @@
+#!/bin/sh
+# The measuring commands from outside: score and bench, their JSON keys, their
+# refusals and exit statuses, and quasar-bench as a file that stands alone. TAP.
+src=${QUASAR_SRCDIR:-.}
+q=${QUASAR_BIN:?}
+m=$src/models/demo.qsr
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+echo 1..14
+n=0
+result() { # result TEXT STATUS
+    n=$((n + 1))
+    if [ "$2" -eq 0 ]; then echo "ok $n - $1"; else
+        sed 's/^/# /' "$tmp/err" "$tmp/out" 2>/dev/null | cut -c1-300
+        echo "not ok $n - $1"
+    fi
+}
+score() { "$q" score -m "$m" --backend cpu --threads 1 "$@" >"$tmp/out" 2>"$tmp/err"; }
+refused() { # refused STATUS PATTERN ARGS…
+    want=$1 pattern=$2
+    shift 2
+    "$q" "$@" >"$tmp/out" 2>"$tmp/err"
+    rc=$?
+    [ $rc -eq "$want" ] && [ "$(wc -l <"$tmp/err")" -eq 1 ] && grep -q -- "$pattern" "$tmp/err"
+}
+number() { sed -n "s/.*\"$1\":\([-0-9.e]*\).*/\1/p" "$2"; }
+# near A B LIMIT
+near() { awk -v a="$1" -v b="$2" -v l="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d < l && d > -l) }'; }
+
+printf 'The quick brown fox jumps over the lazy dog. In the beginning' >"$tmp/text"
+score -f "$tmp/text" --top 3 --logits --mtp 2 --states --json
+rc=$?
+for key in positions pos id logprob top logit mtp nll ppl states conv_states recurrent_states keys values hidden; do
+    grep -q "\"$key\":" "$tmp/out" || rc=1
+done
+result 'score --json has its keys' $rc
+a=$(number nll "$tmp/out")
+ids=$(sed 's/"pos":/\n&/g' "$tmp/out" | sed -n 's/^"pos":[0-9]*,"id":\([0-9]*\).*/\1/p' | paste -sd, -)
+near "$a" 3 2.5
+result 'the loss of an English sentence is plausible' $?
+score --tokens "$ids" --json && near "$(number nll "$tmp/out")" "$a" 1e-12
+result 'ids give what the text gave' $?
+score --tokens "$ids" --as decode --json && near "$(number nll "$tmp/out")" "$a" 1e-4
+result 'steps agree with prefill' $?
+score -f - --json <"$tmp/text" && near "$(number nll "$tmp/out")" "$a" 1e-12
+result 'standard input is read' $?
+score -f "$tmp/text" && grep -q 'nats per token' "$tmp/out"
+result 'score without --json is for readers' $?
+
+refused 2 'score wants a text' score -m "$m" && refused 2 'not a token id' score -m "$m" --tokens 1,x &&
+    refused 2 'outside 0 to 8191' score -m "$m" --tokens 1,8192 &&
+    refused 2 'leave -f' score -m "$m" --ref x --tokens 1
+result 'score refuses wrong use with status 2' $?
+: >"$tmp/empty"
+refused 1 'no model "nowhere"' score -m nowhere --tokens 1 && refused 1 'no model file' score -m ./no.qsr --tokens 1 &&
+    refused 1 'folder' score -m "$src/models" --tokens 1 && refused 1 "$tmp/empty" score -m "$tmp/empty" --tokens 1 &&
+    refused 1 'does not exist\|No such file\|cannot' score -m "$m" -f "$tmp/none"
+rc=$?
+result 'missing and broken files are refused with status 1' $rc
+if "$q" score -m "$m" --backend cuda --tokens 1 >"$tmp/out" 2>"$tmp/err"; then rc=1; else
+    grep -q -- '--backend cpu' "$tmp/err"
+    rc=$?
+fi
+result '--backend cuda is refused with the remedy' $rc
+score --tokens 1,2,3 --ctx 64 --json && ! score --tokens "$(seq -s, 1 80)" --ctx 64 && grep -q '64 tokens' "$tmp/err"
+result 'the window is a limit' $?
+
+"$q" bench -m "$m" --backend cpu --threads 1 --reps 1 --rows 1,3 --depth 0,70 --prompt-tokens 65 --json >"$tmp/out" 2>"$tmp/err"
+rc=$?
+for key in what rows depth tok_s ms_per_step bytes_per_step gb_s launches_per_step fraction_of_read_bandwidth \
+    read_gb_s copy_gb_s ttft_ms prompt_tokens; do
+    grep -q "\"$key\":" "$tmp/out" || rc=1
+done
+[ "$(grep -o '"what":"decode"' "$tmp/out" | wc -l)" -eq 4 ] && [ "$(grep -o '"what":"prefill"' "$tmp/out" | wc -l)" -eq 2 ] || rc=1
+result 'bench --json has its keys and rows' $rc
+refused 2 'neither decode nor prefill' bench -m "$m" --what fly && refused 2 'no synthetic model' bench --synthetic big &&
+    refused 2 '1 to 16' bench -m "$m" --rows 17 && refused 2 'goes with --synthetic' bench -m "$m" --write x
+result 'bench refuses wrong use with status 2' $?
+bench=${QUASAR_BUILDDIR:-.}/quasar-bench
+"$bench" --synthetic demo --tier q4s --backend cpu --threads 1 --reps 1 --prompt-tokens 64 >"$tmp/out" 2>"$tmp/err" &&
+    grep -q '^decode' "$tmp/out" && grep -q '^prefill' "$tmp/out"
+result 'quasar-bench measures random weights' $?
+"$q" bench --synthetic demo --tier q8 --write "$tmp/s.qsr" >"$tmp/out" 2>"$tmp/err" &&
+    "$q" score -m "$tmp/s.qsr" --threads 1 --tokens 1,2,3,4 --json >"$tmp/out" 2>"$tmp/err" && grep -q '"nll":[0-9]' "$tmp/out"
+result 'random weights can be written as a model file' $?
