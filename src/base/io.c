@@ -212,31 +212,8 @@ char *io_xdg_state(void)
     return xdg("XDG_STATE_HOME", ".local/state");
 }
 
-int tmp_out_create(struct tmp_out *t, const char *path, mode_t mode, struct err *e)
-{
-    struct buf b = BUF_INIT;
-    buf_printf(&b, "%s.tmp-XXXXXX", path);
-    char *tmp = buf_take(&b);
-    int fd = io_fault() ? -1 : mkostemp(tmp, O_CLOEXEC);
-    if (fd < 0) {
-        int rc = err_sys(e, QE_IO, errno, "cannot create %s", path);
-        free(tmp);
-        return rc;
-    }
-    if (fchmod(fd, mode) < 0) {
-        int rc = err_sys(e, QE_IO, errno, "cannot set the mode of %s", path);
-        close(fd);
-        unlink(tmp);
-        free(tmp);
-        return rc;
-    }
-    t->fd = fd;
-    t->tmp_path = tmp;
-    t->committed = false;
-    return 0;
-}
-
-static int sync_directory_of(const char *path, struct err *e)
+/* The directory part of a path, "." when it has none (caller frees). */
+static char *directory_of(const char *path)
 {
     char *dir = mem_strdup(path);
     char *slash = strrchr(dir, '/');
@@ -248,6 +225,77 @@ static int sync_directory_of(const char *path, struct err *e)
         dir[0] = '.';
         dir[1] = 0;
     }
+    return dir;
+}
+
+/* A file without a name where the file system has such, so that nothing stays
+ * behind when the process is killed; else one with a temporary name. */
+static int open_unnamed(const char *path, char **tmp_path)
+{
+    char *dir = directory_of(path);
+    int fd = io_fault() ? -1 : open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    free(dir);
+    *tmp_path = NULL;
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) {
+        return fd;
+    }
+    struct buf b = BUF_INIT;
+    buf_printf(&b, "%s.tmp-XXXXXX", path);
+    *tmp_path = buf_take(&b);
+    return mkostemp(*tmp_path, O_CLOEXEC);
+}
+
+/* Gives a nameless file a temporary name; false with errno set. */
+static bool name_file(struct tmp_out *t, const char *path)
+{
+    char fd_path[40];
+    snprintf(fd_path, sizeof fd_path, "/proc/self/fd/%d", t->fd);
+    for (unsigned i = 0; i < 100; i++) {
+        struct buf b = BUF_INIT;
+        buf_printf(&b, "%s.tmp-%ld-%u", path, (long)getpid(), i);
+        char *name = buf_take(&b);
+        if (io_fault() || linkat(AT_FDCWD, fd_path, AT_FDCWD, name, AT_SYMLINK_FOLLOW) < 0) {
+            int n = errno;
+            free(name);
+            errno = n;
+            if (n != EEXIST) {
+                return false;
+            }
+            continue;
+        }
+        t->tmp_path = name;
+        return true;
+    }
+    return false;
+}
+
+int tmp_out_create(struct tmp_out *t, const char *path, mode_t mode, struct err *e)
+{
+    char *tmp = NULL;
+    int fd = open_unnamed(path, &tmp);
+    if (fd < 0) {
+        int rc = err_sys(e, QE_IO, errno, "cannot create %s", path);
+        free(tmp);
+        return rc;
+    }
+    if (fchmod(fd, mode) < 0) {
+        int rc = err_sys(e, QE_IO, errno, "cannot set the mode of %s", path);
+        close(fd);
+        if (tmp) {
+            unlink(tmp);
+        }
+        free(tmp);
+        return rc;
+    }
+    t->fd = fd;
+    t->tmp_path = tmp;
+    t->committed = false;
+    return 0;
+}
+
+static int sync_directory_of(const char *path, struct err *e)
+{
+    char *dir = directory_of(path);
     int rc = 0;
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || io_fault() || (fsync(fd) < 0 && errno != EINVAL)) {
@@ -264,6 +312,9 @@ int tmp_out_commit(struct tmp_out *t, const char *path, struct err *e)
 {
     if (io_fault() || fsync(t->fd) < 0) {
         return err_sys(e, QE_IO, errno, "cannot sync %s", path);
+    }
+    if (!t->tmp_path && !name_file(t, path)) {
+        return err_sys(e, QE_IO, errno, "cannot name a temporary file for %s", path);
     }
     int fd = t->fd;
     t->fd = -1;

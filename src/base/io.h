@@ -45,13 +45,14 @@ char *io_xdg_data(void);
 char *io_xdg_state(void);
 
 /*
- * A file that appears whole or not at all: written under a temporary name in
- * the target's directory, synced, renamed, directory synced.  fini removes the
- * temporary file unless it was committed.
+ * A file that appears whole or not at all: written without a name in the
+ * target's directory (under a temporary one where the file system has no such
+ * files), synced, renamed, directory synced.  fini removes it unless it was
+ * committed; a killed process leaves nothing behind.
  */
 struct tmp_out {
     int fd;
-    char *tmp_path;
+    char *tmp_path; /* NULL while the file has no name */
     bool committed;
 };
 

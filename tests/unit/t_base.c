@@ -160,7 +160,7 @@ static void atomic_write_survives_faults(void **state)
     (void)state;
     char *dir = temp_dir();
     char *path = io_join(dir, "f");
-    for (unsigned n = 0; n < 8; n++) {
+    for (unsigned n = 0; n < 9; n++) {
         struct err e = ERR_INIT;
         struct tmp_out t = TMP_OUT_INIT;
         io_fault_set(n, ENOSPC);
