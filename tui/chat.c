@@ -431,7 +431,7 @@ static void stop_or_quit(struct app *a, bool was_armed)
         a->quit = true;
     } else {
         a->quit_armed = true;
-        app_note(a, R_TEXT, "C-c again quits");
+        app_note(a, R_TEXT, "^C again quits");
     }
 }
 

@@ -11,38 +11,38 @@ static const struct key_action table[] = {
     {ACT_SEND, CTX_COMPOSER, {"Enter"}, NULL, NULL, "send; while the model works: queue"},
     {ACT_NEWLINE,
      CTX_COMPOSER,
-     {"M-Enter", "C-j", "S-Enter"},
+     {"Alt-Enter", "^J", "Shift-Enter"},
      NULL,
      NULL,
      "new line (also: a backslash, then Enter)"},
     {ACT_STOP_OR_QUIT,
      CTX_BOTH,
-     {"C-c"},
+     {"^C"},
      NULL,
      NULL,
      "stop the answer; else clear the draft; else quit (twice)"},
     {ACT_ESCAPE, CTX_COMPOSER, {"Esc"}, NULL, NULL, "close a list; else stop the answer"},
-    {ACT_EOF, CTX_COMPOSER, {"C-d"}, NULL, NULL, "quit, when the composer is empty"},
-    {ACT_FOCUS, CTX_BOTH, {"Tab", "S-Tab"}, NULL, NULL, "between composer and transcript"},
-    {ACT_HISTORY, CTX_COMPOSER, {"C-r"}, NULL, NULL, "search earlier prompts"},
+    {ACT_EOF, CTX_COMPOSER, {"^D"}, NULL, NULL, "quit, when the composer is empty"},
+    {ACT_FOCUS, CTX_BOTH, {"Tab", "Shift-Tab"}, NULL, NULL, "between composer and transcript"},
+    {ACT_HISTORY, CTX_COMPOSER, {"^R"}, NULL, NULL, "search earlier prompts"},
     {ACT_LIBEDIT, CTX_COMPOSER, {"Up", "Down"}, NULL, NULL, "move; at the edge: earlier prompts"},
     {ACT_EDITOR,
      CTX_COMPOSER,
-     {"C-g", "C-x C-e"},
+     {"^G", "^X ^E"},
      NULL,
      NULL,
      "edit the draft in $VISUAL or $EDITOR"},
-    {ACT_UNQUEUE, CTX_COMPOSER, {"M-Up"}, NULL, NULL, "take back the last queued message"},
-    {ACT_UNDO_EDIT, CTX_COMPOSER, {"C-_"}, NULL, NULL, "undo in the draft"},
-    {ACT_LIBEDIT, CTX_COMPOSER, {"C-a", "C-e"}, NULL, NULL, "start, end of the line"},
-    {ACT_LIBEDIT, CTX_COMPOSER, {"M-b", "M-f"}, NULL, NULL, "back, forward a word"},
+    {ACT_UNQUEUE, CTX_COMPOSER, {"Alt-Up"}, NULL, NULL, "take back the last queued message"},
+    {ACT_UNDO_EDIT, CTX_COMPOSER, {"^_"}, NULL, NULL, "undo in the draft"},
+    {ACT_LIBEDIT, CTX_COMPOSER, {"^A", "^E"}, NULL, NULL, "start, end of the line"},
+    {ACT_LIBEDIT, CTX_COMPOSER, {"Alt-b", "Alt-f"}, NULL, NULL, "a word back, forward"},
     {ACT_LIBEDIT,
      CTX_COMPOSER,
-     {"C-w", "C-u", "C-k"},
+     {"^W", "^U", "^K"},
      NULL,
      NULL,
-     "cut the word before, to the start, to the end of the line"},
-    {ACT_LIBEDIT, CTX_COMPOSER, {"C-y"}, NULL, NULL, "put back what was cut"},
+     "cut a word, to the start, to the end of the line"},
+    {ACT_LIBEDIT, CTX_COMPOSER, {"^Y"}, NULL, NULL, "put back what was cut"},
     {ACT_PREV_BLOCK, CTX_TRANSCRIPT, {"Up", "k"}, NULL, NULL, "previous message"},
     {ACT_NEXT_BLOCK, CTX_TRANSCRIPT, {"Down", "j"}, NULL, NULL, "next message"},
     {ACT_FOLD, CTX_TRANSCRIPT, {"z", "Enter"}, NULL, NULL, "open or fold the thought"},
@@ -51,15 +51,15 @@ static const struct key_action table[] = {
     {ACT_BACK, CTX_TRANSCRIPT, {"Esc", "q"}, NULL, NULL, "back to the composer"},
     {ACT_PAGE_UP, CTX_BOTH, {"PgUp"}, NULL, NULL, "scroll up"},
     {ACT_PAGE_DOWN, CTX_BOTH, {"PgDn"}, NULL, NULL, "scroll down"},
-    {ACT_PAGE_DOWN, CTX_TRANSCRIPT, {"C-d", "Space"}, NULL, NULL, "scroll down"},
-    {ACT_TOP, CTX_BOTH, {"C-Home"}, NULL, NULL, "first row"},
-    {ACT_BOTTOM, CTX_BOTH, {"C-End"}, NULL, NULL, "last row, and follow"},
+    {ACT_PAGE_DOWN, CTX_TRANSCRIPT, {"^D", "Space"}, NULL, NULL, "scroll down"},
+    {ACT_TOP, CTX_BOTH, {"^Home"}, NULL, NULL, "first row"},
+    {ACT_BOTTOM, CTX_BOTH, {"^End"}, NULL, NULL, "last row, and follow"},
     {ACT_TOP, CTX_TRANSCRIPT, {"g"}, NULL, NULL, "first row"},
     {ACT_BOTTOM, CTX_TRANSCRIPT, {"G"}, NULL, NULL, "last row, and follow"},
     {ACT_HELP, CTX_BOTH, {"F1"}, "/help", NULL, "this list"},
     {ACT_HELP, CTX_TRANSCRIPT, {"?"}, NULL, NULL, "this list"},
-    {ACT_REDRAW, CTX_BOTH, {"C-l"}, NULL, NULL, "draw everything again"},
-    {ACT_SUSPEND, CTX_BOTH, {"C-z"}, NULL, NULL, "suspend"},
+    {ACT_REDRAW, CTX_BOTH, {"^L"}, NULL, NULL, "draw everything again"},
+    {ACT_SUSPEND, CTX_BOTH, {"^Z"}, NULL, NULL, "suspend"},
     {ACT_NEW, 0, {NULL}, "/new", NULL, "forget this conversation, start a new one"},
     {ACT_THINK, 0, {NULL}, "/think", "on|off|show|hide", "think before answering; show thoughts"},
     {ACT_SYSTEM, 0, {NULL}, "/system", "[TEXT]", "set the system prompt (empty: none)"},
@@ -98,6 +98,8 @@ void keys_name(const struct key *k, char out[32])
     if (k->type == K_CHAR) {
         if (k->code == ' ') {
             snprintf(base, sizeof base, "Space");
+        } else if ((k->mods & KM_CTRL) && k->code >= 'a' && k->code <= 'z') {
+            base[0] = (char)(k->code - 'a' + 'A');
         } else if (k->code < 0x110000 && (k->code < 0xD800 || k->code >= 0xE000)) {
             base[utf8_encode(k->code, base)] = 0;
         }
@@ -106,8 +108,8 @@ void keys_name(const struct key *k, char out[32])
     } else if (k->type > K_CHAR && k->type < K_F && names[k->type]) {
         snprintf(base, sizeof base, "%s", names[k->type]);
     }
-    snprintf(out, 32, "%s%s%s%s", k->mods & KM_CTRL ? "C-" : "", k->mods & KM_ALT ? "M-" : "",
-             k->mods & KM_SHIFT ? "S-" : "", base);
+    snprintf(out, 32, "%s%s%s%s", k->mods & KM_CTRL ? "^" : "", k->mods & KM_ALT ? "Alt-" : "",
+             k->mods & KM_SHIFT ? "Shift-" : "", base);
 }
 
 enum action keys_lookup(enum key_ctx ctx, const struct key *prefix, const struct key *k,
@@ -202,7 +204,7 @@ static void section(const char *title, unsigned ctx, unsigned not_ctx, struct bu
         if ((table[i].ctx & CTX_BOTH) == ctx && !(table[i].ctx & not_ctx)) {
             char keys[48];
             join_keys(&table[i], keys);
-            buf_printf(out, "  %-22s %s\n", keys, table[i].help);
+            buf_printf(out, "  %-24s %s\n", keys, table[i].help);
         }
     }
     buf_addc(out, '\n');
@@ -223,7 +225,7 @@ void keys_help(unsigned ctx, struct buf *out)
             char call[48];
             snprintf(call, sizeof call, "%s %s", table[i].command,
                      table[i].args ? table[i].args : "");
-            buf_printf(out, "  %-22s %s\n", call, table[i].help);
+            buf_printf(out, "  %-24s %s\n", call, table[i].help);
         }
     }
 }

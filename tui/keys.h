@@ -59,7 +59,7 @@ enum key_ctx { CTX_COMPOSER = 1, CTX_TRANSCRIPT = 2, CTX_BOTH = 3 };
 struct key_action {
     enum action act;
     unsigned ctx;        /* 0: command only */
-    const char *keys[4]; /* names like C-c, M-Enter, PgUp, "C-x C-e" */
+    const char *keys[4]; /* names like ^C, Alt-Enter, PgUp, "^X ^E" */
     const char *command; /* with the slash, or NULL */
     const char *args;    /* of the command, or NULL */
     const char *help;

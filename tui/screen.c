@@ -14,7 +14,7 @@
 
 #define MIN_ROWS 10
 #define MIN_COLS 40
-#define LIST_MAX 10
+#define LIST_MAX 14
 
 struct layout {
     int title, body, body_rows, rule, composer, composer_rows, queued, status, hints;
@@ -72,7 +72,7 @@ static void draw_composer(struct app *a, const struct layout *l, const struct te
 static void draw_queued(const struct app *a, int y)
 {
     const struct message *m = &a->queue[a->n_queue - 1];
-    const char *hint = a->held ? "Enter sends  M-Up edits" : "M-Up edits it";
+    const char *hint = a->held ? "Enter sends  Alt-Up edits" : "Alt-Up edits it";
     struct buf b = BUF_INIT;
     const char *nl = memchr(m->shown.data, '\n', m->shown.len);
     size_t n = nl ? (size_t)(nl - m->shown.data) : m->shown.len;
@@ -110,7 +110,7 @@ static void draw_list(struct app *a, const struct layout *l)
         text_filter(entry[i], len, a->theme.ascii || !a->theme.utf8, NULL, &b);
         size_t fit = text_fit(b.data ? b.data : "", b.len, COLS - 6);
         buf_truncate(&b, fit);
-        bool picked = n - 1 - i == a->pick;
+        bool picked = a->overlay == OV_HISTORY && n - 1 - i == a->pick;
         text_blank(&a->theme, y, 0, COLS);
         (void)text_put(&a->theme, y, 1, 2, R_USER, picked ? ">" : " ");
         int used =
@@ -147,14 +147,11 @@ static void draw_help(struct app *a, const struct layout *l)
         struct buf text = BUF_INIT;
         struct text_flow f = {0};
         struct text_prefix pre = {0};
-        struct text_prefix next = {0};
         keys_help(CTX_BOTH, &text);
         text_prefix_push(&pre, R_TEXT, " ");
-        text_prefix_push(&next, R_TEXT, "   ");
         text_flow_add(&f, R_TEXT, text.data, text.len, false);
         text_rows_truncate(&a->help, 0);
         struct text_wrap w = {.width = COLS, .mode = WRAP_WORD, .first = &pre, .next = &pre};
-        (void)next;
         text_wrap(&a->help, &f, &w);
         text_flow_free(&f);
         buf_free(&text);
@@ -214,7 +211,7 @@ static void draw_all(struct app *a)
         a->below = transcript_draw(a->transcript, &a->theme, l.body, l.body_rows, COLS);
         if (a->below > 0) {
             char s[64];
-            snprintf(s, sizeof s, " %s %d more row%s, C-End follows ",
+            snprintf(s, sizeof s, " %s %d more row%s, ^End follows ",
                      theme_glyph(&a->theme, G_DOWN), a->below, a->below == 1 ? "" : "s");
             int w = text_cells(s, strlen(s));
             (void)text_put(&a->theme, l.rule - 1, COLS - w, w, R_STRONG | STYLE_REVERSE, s);

@@ -221,8 +221,8 @@ void status_draw_line(const struct status *s, const struct theme *th, int y, int
 void status_draw_hints(const struct status *s, const struct theme *th, int y, int width)
 {
     static const char *const idle[] = {
-        "Enter send", "M-Enter new line", "/ commands", "C-r history",
-        "C-g editor", "Tab transcript",   "C-d quit",   NULL};
+        "Enter send", "Alt-Enter new line", "/ commands", "^R history",
+        "^G editor", "Tab transcript",   "^D quit",   NULL};
     static const char *const busy[] = {"Esc stop",    "Enter queue", "Tab transcript",
                                        "PgUp scroll", "F1 help",     NULL};
     static const char *const focus[] = {"Up Down message", "z thought", "y copy", "g G ends",
@@ -260,11 +260,11 @@ void status_draw_welcome(const struct status *s, const struct theme *th, int y, 
         {R_TEXT, NULL, facts},
         {R_TEXT, NULL, ""},
         {R_TEXT, "Enter", "send the message"},
-        {R_TEXT, "M-Enter", "new line (Alt and Enter; or a backslash, then Enter)"},
+        {R_TEXT, "Alt-Enter", "new line (or a backslash, then Enter)"},
         {R_TEXT, "Esc", "stop the answer"},
         {R_TEXT, "/", "commands: /new /think /set /export ..."},
         {R_TEXT, "F1", "every key"},
-        {R_TEXT, "C-d", "quit"},
+        {R_TEXT, "^D", "quit"},
     };
     int n = (int)(sizeof rows / sizeof *rows);
     int top = height > n + 2 ? 1 : 0;

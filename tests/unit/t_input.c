@@ -68,31 +68,31 @@ static void test_sequences(void **state)
         {"a", "<a>"},
         {"é漢", "<é><漢>"},
         {"\r", "<Enter>"},
-        {"\n", "<C-j>"},
+        {"\n", "<^J>"},
         {"\t", "<Tab>"},
         {"\x7f\x08", "<Backspace><Backspace>"},
-        {"\x01\x1a", "<C-a><C-z>"},
-        {"\x1f", "<C-_>"},
+        {"\x01\x1a", "<^A><^Z>"},
+        {"\x1f", "<^_>"},
         {"\x1b", "<Esc>"},
         {"\x1b\x1b", "<Esc><Esc>"},
         {"\x1b[A\x1b[B\x1b[C\x1b[D", "<Up><Down><Right><Left>"},
         {"\x1bOA\x1bOH", "<Up><Home>"},
-        {"\x1b[1;5C", "<C-Right>"},
-        {"\x1b[1;3A", "<M-Up>"},
-        {"\x1b\x1b[A", "<M-Up>"},
-        {"\x1b\r", "<M-Enter>"},
-        {"\x1b[13;2u", "<S-Enter>"},
-        {"\x1b[27;2;13~", "<S-Enter>"},
-        {"\x1b[97;5u", "<C-a>"},
+        {"\x1b[1;5C", "<^Right>"},
+        {"\x1b[1;3A", "<Alt-Up>"},
+        {"\x1b\x1b[A", "<Alt-Up>"},
+        {"\x1b\r", "<Alt-Enter>"},
+        {"\x1b[13;2u", "<Shift-Enter>"},
+        {"\x1b[27;2;13~", "<Shift-Enter>"},
+        {"\x1b[97;5u", "<^A>"},
         {"\x1b[5~\x1b[6~\x1b[3~\x1b[1~", "<PgUp><PgDn><Delete><Home>"},
-        {"\x1b[1;5H\x1b[1;5F", "<C-Home><C-End>"},
+        {"\x1b[1;5H\x1b[1;5F", "<^Home><^End>"},
         {"\x1bOP\x1b[11~\x1b[[A", "<F1><F1><F1>"},
         {"\x1b[24~", "<F12>"},
-        {"\x1b[Z", "<S-Tab>"},
+        {"\x1b[Z", "<Shift-Tab>"},
         {"\x1b"
          "b\x1b"
          "f",
-         "<M-b><M-f>"},
+         "<Alt-b><Alt-f>"},
         {"\x1b[?2026;2$y", "<mode 2026 1>"},
         {"\x1b[?2026;0$y", "<mode 2026 0>"},
         {"\x1b]11;rgb:0000/0000/0000\x07x", "<x>"},
@@ -102,13 +102,13 @@ static void test_sequences(void **state)
         {"\x1b[200~never ended", "<paste never ended>"},
         {"\xff", "<\xef\xbf\xbd>"},
         {"\x1b[99999999999999999999;1~q", "<q>"},
-        {"\x1b[1;2;3;4;5;6;7A", "<S-Up>"},
+        {"\x1b[1;2;3;4;5;6;7A", "<Shift-Up>"},
         {"\x1b[I\x1b[O", ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         check(rows[i].bytes, strlen(rows[i].bytes), rows[i].want);
     }
-    check("\0", 1, "<C-Space>");
+    check("\0", 1, "<^Space>");
 }
 
 static void test_lone_escape(void **state)
