@@ -2,7 +2,7 @@
 # own), and words to press keys and to wait for what is drawn. The conversation
 # is the scripted one of tests/fake; what is waited for is the screen's content,
 # never time. TAP.
-build=${QUASAR_BUILDDIR:-.}
+build=$(cd "${QUASAR_BUILDDIR:-.}" && pwd)
 fake=$build/tests/fake_quasar
 if ! command -v tmux >/dev/null; then
     printf '1..1\nok 1 # SKIP tmux is missing\n'
@@ -36,10 +36,13 @@ $(t capture-pane -p)"
 }
 
 screen() { t capture-pane -p; }
+# After a failure the rest of that test is not waited for.
+tries() { if [ -n "$bad" ]; then echo 20; else echo 700; fi; }
 # wait_for REGEX [FLAGS]: until the screen shows it within 20 s
 wait_for() {
-    local i
-    for ((i = 0; i < 700; i++)); do
+    local i most
+    most=$(tries)
+    for ((i = 0; i < most; i++)); do
         if screen | grep -Eq -- "$1"; then return 0; fi
         sleep 0.02
     done
@@ -47,8 +50,9 @@ wait_for() {
     return 1
 }
 wait_not() {
-    local i
-    for ((i = 0; i < 700; i++)); do
+    local i most
+    most=$(tries)
+    for ((i = 0; i < most; i++)); do
         if ! screen | grep -Eq -- "$1"; then return 0; fi
         sleep 0.02
     done
@@ -56,8 +60,9 @@ wait_not() {
     return 1
 }
 wait_until() { # wait_until COMMAND...
-    local i
-    for ((i = 0; i < 700; i++)); do
+    local i most
+    most=$(tries)
+    for ((i = 0; i < most; i++)); do
         if "$@"; then return 0; fi
         sleep 0.02
     done
