@@ -49,17 +49,24 @@ static void print_help(void)
     for (const struct command *c = commands; c->name; c++) {
         printf("  %-10s %-16s %s\n", c->name, c->args, c->help);
     }
-    printf("\nquasar COMMAND --help lists the options of one. man quasar has everything.\n");
+    printf(
+        "\nquasar COMMAND --help lists the options of one, quasar --help-chat those of the chat.\n"
+        "man quasar has everything.\n");
 }
 
 static void print_command_help(const struct command *c, const struct conf *cf)
 {
     struct buf b = BUF_INIT;
     conf_help(cf, c->bit, &b);
-    printf("usage: quasar %s %s [options]\n%s.\n\n%s", c->name, c->args, c->help,
+    const char *name = strcmp(c->name, "chat") == 0 ? "" : c->name;
+    printf("usage: quasar %s%s%s [options]\n%s.\n\n%s", name, name[0] ? " " : "", c->args, c->help,
            b.data ? b.data : "");
     buf_free(&b);
 }
+
+/* What runs when no command is named. */
+static const struct command chat = {"chat", C_CHAT, cmd_chat, "[MODEL]",
+                                    "a conversation in the terminal"};
 
 static int run_command(const struct command *c, int argc, char **argv, struct err *e)
 {
@@ -80,6 +87,14 @@ static int run_command(const struct command *c, int argc, char **argv, struct er
         rc = conf_load_file(cf, path, true, e);
         free(path);
         free(dir);
+    }
+    if (rc == 0 && c == &chat && nargs > 0) {
+        rc = chat_is_model(args[0])
+                 ? conf_set(cf, "model", args[0], CONF_ARG, e)
+                 : err_set(e, QE_USAGE,
+                           "there is no command and no model \"%s\" (quasar --help lists the "
+                           "commands)",
+                           args[0]);
     }
     if (rc == 0) {
         rc = c->run(cf, nargs, args, e);
@@ -106,11 +121,14 @@ int main(int argc, char **argv)
     const struct command *c = argc >= 2 ? find_command(argv[1]) : NULL;
     struct err e = ERR_INIT;
     int rc = 0;
-    if (c) {
+    if (argc >= 2 && strcmp(argv[1], "--help-chat") == 0) {
+        char help[] = "--help";
+        char *args[] = {help, NULL};
+        rc = run_command(&chat, 1, args, &e);
+    } else if (c) {
         rc = run_command(c, argc - 2, argv + 2, &e);
     } else {
-        rc = err_set(&e, QE_USAGE, "there is no command \"%s\" (quasar --help lists them)",
-                     argc >= 2 ? argv[1] : "");
+        rc = run_command(&chat, argc - 1, argv + 1, &e);
     }
     if (fflush(stdout) != 0 && rc == 0) {
         rc = err_set(&e, QE_IO, "cannot write to standard output");

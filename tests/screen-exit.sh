@@ -159,4 +159,37 @@ sed -n '/Loading the model/,/^rc=/p' "$tmp/raw" | grep -q $'[\033\b]' && wrong '
 grep -q 'Loading the model' "$tmp/raw" || wrong 'nothing was recorded'
 result 'line mode'
 
+# ---- the program itself, on the demo model ----
+real=${QUASAR_BIN:?} model=${QUASAR_SRCDIR:-.}/models/demo.qsr
+shell 100 30 XDG_STATE_HOME="$tmp/state" XDG_CONFIG_HOME="$tmp/config"
+text "$real $model; echo rc=\$?"
+key Enter
+wait_for 'demo q8, on cpu'
+say 'Say hello.'
+wait_for '^ │ [A-Z].*[a-z]'
+wait_for '^ ctx [1-9][0-9]*/'
+wait_for '── idle'
+must '^ model  [0-9][0-9]:[0-9][0-9]'
+text '/quit'
+key Enter
+wait_for '^rc=0'
+whole
+text "TERM=dumb $real $model; echo rc=\$?"
+key Enter
+wait_for '^You: ?$'
+text 'Say hello.'
+key Enter
+wait_for '^Model: [A-Z]'
+key C-d
+wait_for '^rc=0'
+result 'the demo model answers, on the screen and in lines'
+
+got=$(echo 'Say hello.' | "$real" "$model" 2>/dev/null)
+[ -n "$got" ] || bad='no answer to a prompt on standard input'
+"$real" no-such-command 2>"$tmp/err"
+[ $? -eq 2 ] && grep -q 'no command and no model "no-such-command"' "$tmp/err" ||
+    bad="an unknown word: $(cat "$tmp/err")"
+"$real" --keys | grep -q '\^C .*stop the answer' || bad='--keys does not list ^C'
+result 'a prompt on standard input; an unknown word; --keys'
+
 finish

@@ -610,10 +610,10 @@ static void to_composer(struct app *a, const struct key *k)
 {
     struct err e = ERR_INIT;
     if (k->type == K_PASTE) {
-        const struct buf *b = input_paste(a->input);
+        const struct buf *b = keyin_paste(a->input);
         if (composer_paste(a->composer, b->data, b->len, &e) < 0) {
             app_note(a, R_BAD, "%s", e.msg);
-        } else if (input_paste_cut(a->input)) {
+        } else if (keyin_paste_cut(a->input)) {
             app_note(a, R_BAD, "the paste was longer than 64 MB; its end is missing");
         }
         return;
@@ -730,7 +730,7 @@ static int64_t sooner(int64_t x, int64_t y)
 /* When the loop must wake although nothing comes; -1: never. */
 static int64_t deadline(const struct app *a)
 {
-    int64_t d = input_deadline(a->input);
+    int64_t d = keyin_deadline(a->input);
     if (a->resize_at) {
         d = sooner(d, a->resize_at);
     }
@@ -771,7 +771,7 @@ static void read_terminal(struct app *a)
     static char block[65536];
     ssize_t n = read(term_fd(), block, sizeof block);
     if (n > 0) {
-        input_feed(a->input, block, (size_t)n, now_ns());
+        keyin_feed(a->input, block, (size_t)n, now_ns());
     } else if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) {
         a->signal = SIGHUP; /* the terminal is gone */
         a->quit = true;
@@ -808,7 +808,7 @@ static bool turn(void *ctx)
         read_terminal(a);
     }
     struct key k;
-    while (!a->quit && a->deferred.type == K_NONE && input_next(a->input, now_ns(), &k)) {
+    while (!a->quit && a->deferred.type == K_NONE && keyin_next(a->input, now_ns(), &k)) {
         on_key(a, &k);
     }
     struct conv_event ev;
@@ -853,7 +853,7 @@ static void app_free(struct app *a)
     composer_free(a->composer);
     transcript_free(a->transcript);
     history_free(a->history);
-    input_free(a->input);
+    keyin_free(a->input);
     text_rows_free(&a->help);
     buf_free(&a->query);
     buf_free(&a->note);
@@ -871,7 +871,7 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
     a.frame_gap = FRAME_NS;
     a.status.phase = P_LOADING;
     a.transcript = transcript_create();
-    a.input = input_create();
+    a.input = keyin_create();
     a.history = history_create(o->history, &hist);
     *signal_out = 0;
     /* the line editor first: its terminal calls would disturb curses later */

@@ -31,12 +31,12 @@ struct input {
     bool bracketed;   /* the terminal has sent a bracketed paste before */
 };
 
-struct input *input_create(void)
+struct input *keyin_create(void)
 {
     return mem_zalloc(sizeof(struct input));
 }
 
-void input_free(struct input *in)
+void keyin_free(struct input *in)
 {
     if (in) {
         buf_free(&in->raw);
@@ -45,12 +45,12 @@ void input_free(struct input *in)
     }
 }
 
-const struct buf *input_paste(const struct input *in)
+const struct buf *keyin_paste(const struct input *in)
 {
     return &in->paste;
 }
 
-bool input_paste_cut(const struct input *in)
+bool keyin_paste_cut(const struct input *in)
 {
     return in->paste_cut;
 }
@@ -107,7 +107,7 @@ static bool is_burst(const char *p, size_t n)
     return inner && n >= BURST_MIN;
 }
 
-void input_feed(struct input *in, const char *p, size_t n, int64_t now)
+void keyin_feed(struct input *in, const char *p, size_t n, int64_t now)
 {
     in->last = now;
     if (in->at == in->raw.len) {
@@ -413,7 +413,7 @@ static size_t escape(const char *p, size_t n, bool late, struct key *k)
     return (size_t)used + 1;
 }
 
-bool input_next(struct input *in, int64_t now, struct key *out)
+bool keyin_next(struct input *in, int64_t now, struct key *out)
 {
     if (in->paste_ready) {
         in->paste_ready = false;
@@ -470,7 +470,7 @@ bool input_next(struct input *in, int64_t now, struct key *out)
     }
 }
 
-int64_t input_deadline(const struct input *in)
+int64_t keyin_deadline(const struct input *in)
 {
     if (in->in_paste) {
         return in->last + PASTE_WAIT_NS;

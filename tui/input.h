@@ -30,7 +30,7 @@ enum key_type {
     K_INSERT,
     K_DELETE,
     K_F,     /* code: 1..12 */
-    K_PASTE, /* the bytes are input_paste() */
+    K_PASTE, /* the bytes are keyin_paste() */
     K_MODE   /* the terminal knows (value 1) or does not know (0) mode code */
 };
 #define KM_SHIFT 1
@@ -45,20 +45,20 @@ struct key {
 };
 
 struct input;
-struct input *input_create(void);
-void input_free(struct input *in);
+struct input *keyin_create(void);
+void keyin_free(struct input *in);
 
 /* Takes bytes as one read() gave them, at time now (ns). */
-void input_feed(struct input *in, const char *p, size_t n, int64_t now);
+void keyin_feed(struct input *in, const char *p, size_t n, int64_t now);
 /* The next key; false when none is complete. */
-bool input_next(struct input *in, int64_t now, struct key *out);
-/* When input_next should be asked again although nothing came (a lone ESC, a
+bool keyin_next(struct input *in, int64_t now, struct key *out);
+/* When keyin_next should be asked again although nothing came (a lone ESC, a
  * paste that stopped); -1: no need. */
-int64_t input_deadline(const struct input *in);
+int64_t keyin_deadline(const struct input *in);
 /* The text of the last K_PASTE, line ends as '\n'; valid until the next feed. */
-const struct buf *input_paste(const struct input *in);
+const struct buf *keyin_paste(const struct input *in);
 /* The last paste was longer than the limit and its end was dropped. */
-bool input_paste_cut(const struct input *in);
+bool keyin_paste_cut(const struct input *in);
 
 #define INPUT_PASTE_MAX ((size_t)64 << 20)
 

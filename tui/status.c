@@ -222,7 +222,7 @@ void status_draw_hints(const struct status *s, const struct theme *th, int y, in
 {
     static const char *const idle[] = {
         "Enter send", "Alt-Enter new line", "/ commands", "^R history",
-        "^G editor", "Tab transcript",   "^D quit",   NULL};
+        "^G editor",  "Tab transcript",     "^D quit",    NULL};
     static const char *const busy[] = {"Esc stop",    "Enter queue", "Tab transcript",
                                        "PgUp scroll", "F1 help",     NULL};
     static const char *const focus[] = {"Up Down message", "z thought", "y copy", "g G ends",
@@ -276,7 +276,7 @@ void status_draw_welcome(const struct status *s, const struct theme *th, int y, 
         }
         if (rows[k].key) {
             (void)text_put(th, y + i, 3, width - 3, R_USER, rows[k].key);
-            (void)text_put(th, y + i, 13, width - 13, rows[k].style, rows[k].text);
+            (void)text_put(th, y + i, 14, width - 14, rows[k].style, rows[k].text);
         } else {
             (void)text_put(th, y + i, 3, width - 3, rows[k].style, rows[k].text);
         }

@@ -1,6 +1,8 @@
 #ifndef QUASAR_CMD_CMD_H
 #define QUASAR_CMD_CMD_H
 
+#include <stdbool.h>
+
 #include "base/conf.h"
 #include "base/err.h"
 
@@ -13,6 +15,11 @@
 typedef int (*cmd_fn)(const struct conf *cf, int nargs, char **args, struct err *e);
 
 int cmd_bench(const struct conf *cf, int nargs, char **args, struct err *e);
+/* Without a command; the model, if one was named, is already in cf. */
+int cmd_chat(const struct conf *cf, int nargs, char **args, struct err *e);
+/* A word that can only be meant as a model: a file, NAME.qsr, NAME.q27, or the
+ * name of one that is installed. */
+bool chat_is_model(const char *word);
 int cmd_config(const struct conf *cf, int nargs, char **args, struct err *e);
 int cmd_inspect(const struct conf *cf, int nargs, char **args, struct err *e);
 int cmd_convert(const struct conf *cf, int nargs, char **args, struct err *e);

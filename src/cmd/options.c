@@ -119,6 +119,10 @@ const struct conf_opt options_table[] = {
      false},
     {"editor", 0, CONF_ENUM, "emacs", NO_BOUNDS, "emacs|vi", C_CHAT, "KEYS",
      "key bindings of the composer", false},
+    {"keys", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_CHAT, NULL, "print every key and command",
+     true},
+    {"reset-terminal", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_CHAT, NULL,
+     "take the modes of a killed quasar off the terminal", true},
 
     {"help", 'h', CONF_FLAG, "no", NO_BOUNDS, NULL, C_ALL, NULL, "this text", true},
     {NULL, 0, CONF_FLAG, NULL, NO_BOUNDS, NULL, 0, NULL, NULL, false},

@@ -13,7 +13,7 @@
 static void drain(struct input *in, int64_t now, size_t *left)
 {
     struct key k;
-    while (input_next(in, now, &k)) {
+    while (keyin_next(in, now, &k)) {
         char name[32];
         keys_name(&k, name);
         if (k.type == K_NONE || k.code > 0x10FFFF || (k.type == K_CHAR && k.code < 0x20)) {
@@ -27,24 +27,24 @@ static void drain(struct input *in, int64_t now, size_t *left)
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    struct input *in = input_create();
+    struct input *in = keyin_create();
     int64_t now = 0;
     size_t keys = n + 1;
     size_t i = 0;
     while (i < n) {
         size_t k = 1 + p[i] % 23;
         k = k < n - i ? k : n - i;
-        input_feed(in, (const char *)p + i, k, now);
+        keyin_feed(in, (const char *)p + i, k, now);
         drain(in, now, &keys);
         now += (p[i] % 5) * 10000000LL;
         drain(in, now, &keys);
         i += k;
     }
     drain(in, now + 1000000000, &keys);
-    if (input_deadline(in) >= 0) {
+    if (keyin_deadline(in) >= 0) {
         abort();
     }
-    input_free(in);
+    keyin_free(in);
     return 0;
 }
 

@@ -58,20 +58,20 @@ static void end(struct world *w)
 /* Keys as text, "\x01".. as control keys, \x1b as Esc. */
 static void type(struct world *w, const char *s)
 {
-    struct input *in = input_create();
+    struct input *in = keyin_create();
     struct key k;
     for (size_t i = 0; s[i];) {
         size_t n = s[i] == 0x1B && s[i + 1] == '[' ? strcspn(s + i + 2, "ABCDFH~") + 3 : 1;
         while (((unsigned char)s[i + n] & 0xC0) == 0x80) {
             n++;
         }
-        input_feed(in, s + i, n, 0);
-        while (input_next(in, 1000000000, &k)) {
+        keyin_feed(in, s + i, n, 0);
+        while (keyin_next(in, 1000000000, &k)) {
             assert_int_equal(composer_key(w->c, &k, NULL), 0);
         }
         i += n;
     }
-    input_free(in);
+    keyin_free(in);
 }
 
 static void text_is(const struct world *w, const char *want)

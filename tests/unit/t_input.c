@@ -17,11 +17,11 @@
 static void take(struct input *in, int64_t now, struct buf *out)
 {
     struct key k;
-    while (input_next(in, now, &k)) {
+    while (keyin_next(in, now, &k)) {
         char name[32];
         keys_name(&k, name);
         if (k.type == K_PASTE) {
-            const struct buf *p = input_paste(in);
+            const struct buf *p = keyin_paste(in);
             buf_printf(out, "<paste %s>", p->data ? p->data : "");
         } else if (k.type == K_MODE) {
             buf_printf(out, "<mode %u %d>", (unsigned)k.code, k.value);
@@ -35,27 +35,27 @@ static void check(const char *bytes, size_t n, const char *want)
 {
     /* whole, then cut at every place, then byte by byte */
     for (size_t cut = 0; cut <= n; cut++) {
-        struct input *in = input_create();
+        struct input *in = keyin_create();
         struct buf got = BUF_INIT;
         buf_adds(&got, "");
         if (cut == n) {
             for (size_t i = 0; i < n; i++) {
-                input_feed(in, bytes + i, 1, (int64_t)i * MS / 10);
+                keyin_feed(in, bytes + i, 1, (int64_t)i * MS / 10);
                 take(in, (int64_t)i * MS / 10, &got);
             }
         } else {
             if (cut) {
-                input_feed(in, bytes, cut, 0);
+                keyin_feed(in, bytes, cut, 0);
                 take(in, 0, &got);
             }
-            input_feed(in, bytes + cut, n - cut, MS);
+            keyin_feed(in, bytes + cut, n - cut, MS);
             take(in, MS, &got);
         }
         take(in, 2000 * MS, &got);
         assert_string_equal(got.data, want);
-        assert_true(input_deadline(in) < 0);
+        assert_true(keyin_deadline(in) < 0);
         buf_free(&got);
-        input_free(in);
+        keyin_free(in);
     }
 }
 
@@ -114,66 +114,66 @@ static void test_sequences(void **state)
 static void test_lone_escape(void **state)
 {
     (void)state;
-    struct input *in = input_create();
+    struct input *in = keyin_create();
     struct key k;
-    input_feed(in, "\x1b", 1, 100 * MS);
-    assert_false(input_next(in, 110 * MS, &k));
-    assert_int_equal(input_deadline(in), 125 * MS);
-    assert_false(input_next(in, 124 * MS, &k));
-    assert_true(input_next(in, 125 * MS, &k));
+    keyin_feed(in, "\x1b", 1, 100 * MS);
+    assert_false(keyin_next(in, 110 * MS, &k));
+    assert_int_equal(keyin_deadline(in), 125 * MS);
+    assert_false(keyin_next(in, 124 * MS, &k));
+    assert_true(keyin_next(in, 125 * MS, &k));
     assert_int_equal(k.type, K_ESC);
     /* "Esc", a pause, then a letter: two keys; without the pause: one */
-    input_feed(in, "b", 1, 126 * MS);
-    assert_true(input_next(in, 126 * MS, &k));
+    keyin_feed(in, "b", 1, 126 * MS);
+    assert_true(keyin_next(in, 126 * MS, &k));
     assert_int_equal(k.mods, 0);
-    input_feed(in, "\x1b", 1, 200 * MS);
-    input_feed(in, "b", 1, 210 * MS);
-    assert_true(input_next(in, 210 * MS, &k));
+    keyin_feed(in, "\x1b", 1, 200 * MS);
+    keyin_feed(in, "b", 1, 210 * MS);
+    assert_true(keyin_next(in, 210 * MS, &k));
     assert_int_equal(k.mods, KM_ALT);
-    input_free(in);
+    keyin_free(in);
 }
 
 /* Terminals without bracketed paste: a burst with a line end inside. */
 static void test_burst(void **state)
 {
     (void)state;
-    struct input *in = input_create();
+    struct input *in = keyin_create();
     struct buf got = BUF_INIT;
-    input_feed(in, "first line\rsecond", 17, 0);
+    keyin_feed(in, "first line\rsecond", 17, 0);
     take(in, 0, &got);
     assert_string_equal(got.data, "<paste first line\nsecond>");
     buf_truncate(&got, 0);
-    input_feed(in, "typed ahead\r", 12, 0); /* ends with Enter: typing */
+    keyin_feed(in, "typed ahead\r", 12, 0); /* ends with Enter: typing */
     take(in, 0, &got);
     assert_string_equal(got.data, "<t><y><p><e><d><Space><a><h><e><a><d><Enter>");
     buf_free(&got);
-    input_free(in);
+    keyin_free(in);
 }
 
 static void test_big_paste(void **state)
 {
     (void)state;
-    struct input *in = input_create();
+    struct input *in = keyin_create();
     size_t n = 1 << 20;
     char *p = malloc(n);
     for (size_t i = 0; i < n; i++) {
         p[i] = i % 61 == 60 ? '\r' : (char)('a' + i % 26);
     }
     struct key k;
-    input_feed(in, "\x1b[200~", 6, 0);
+    keyin_feed(in, "\x1b[200~", 6, 0);
     for (size_t i = 0; i < n; i += 4096) {
-        input_feed(in, p + i, n - i < 4096 ? n - i : 4096, MS);
-        assert_false(input_next(in, MS, &k));
+        keyin_feed(in, p + i, n - i < 4096 ? n - i : 4096, MS);
+        assert_false(keyin_next(in, MS, &k));
     }
-    input_feed(in, "\x1b[201~", 6, MS);
-    assert_true(input_next(in, MS, &k));
+    keyin_feed(in, "\x1b[201~", 6, MS);
+    assert_true(keyin_next(in, MS, &k));
     assert_int_equal(k.type, K_PASTE);
-    assert_int_equal(input_paste(in)->len, n);
+    assert_int_equal(keyin_paste(in)->len, n);
     for (size_t i = 0; i < n; i++) {
-        assert_int_equal(input_paste(in)->data[i], p[i] == '\r' ? '\n' : p[i]);
+        assert_int_equal(keyin_paste(in)->data[i], p[i] == '\r' ? '\n' : p[i]);
     }
     free(p);
-    input_free(in);
+    keyin_free(in);
 }
 
 int main(void)

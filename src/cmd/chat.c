@@ -1,0 +1,89 @@
+/* quasar without a command: the conversation on the screen, in lines, or, when
+ * standard input is no terminal, one question and its answer. */
+#include "config.h"
+#include "cmd/cmd.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "cmd/convopts.h"
+#include "cmd/model.h"
+#include "conv/conv.h"
+#include "tui/tui.h"
+
+bool chat_is_model(const char *word)
+{
+    size_t n = strlen(word);
+    if (n > 4 && (strcmp(word + n - 4, ".qsr") == 0 || strcmp(word + n - 4, ".q27") == 0)) {
+        return true;
+    }
+    char *path = NULL;
+    if (model_find(word, &path, NULL) < 0) {
+        return false;
+    }
+    free(path);
+    return true;
+}
+
+static bool wants_lines(const struct conf *cf)
+{
+    const char *access = getenv("ACCESSIBLE");
+    const char *term = getenv("TERM");
+    return conf_flag(cf, "plain") || (access && access[0]) || !term || !term[0] ||
+           strcmp(term, "dumb") == 0 || !isatty(STDOUT_FILENO);
+}
+
+static int converse(const struct conf *cf, int *sig, struct err *e)
+{
+    struct conv_opts co;
+    struct convopts s = {0};
+    int rc = convopts_from(cf, &co, &s, e);
+    if (rc < 0) {
+        return rc;
+    }
+    co.slots = 1;
+    co.save = true;
+    struct conv *c = NULL;
+    char *dir = io_xdg_state();
+    char *history = io_join(dir, "history");
+    rc = conv_open(&co, &c, e);
+    if (rc == 0) {
+        struct tui_opts o = {
+            .ascii = conf_flag(cf, "ascii"),
+            .vi = conf_is_word(cf, "editor", "vi"),
+            .history = history,
+        };
+        rc = wants_lines(cf) ? tui_plain(c, &o, e) : tui_chat(c, &o, sig, e);
+        conv_close(c);
+    }
+    free(history);
+    free(dir);
+    convopts_free(&s);
+    return rc;
+}
+
+int cmd_chat(const struct conf *cf, int nargs, char **args, struct err *e)
+{
+    if (nargs > 1) {
+        return err_set(e, QE_USAGE, "one model at a time (\"%s\" is too many)", args[1]);
+    }
+    if (conf_flag(cf, "reset-terminal")) {
+        tui_reset_terminal();
+        return 0;
+    }
+    if (conf_flag(cf, "keys")) {
+        tui_print_keys(stdout);
+        return 0;
+    }
+    if (!isatty(STDIN_FILENO)) {
+        return cmd_run(cf, 0, NULL, e);
+    }
+    int sig = 0;
+    int rc = converse(cf, &sig, e);
+    if (sig) {
+        tui_die(sig);
+    }
+    return rc;
+}
