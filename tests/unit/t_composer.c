@@ -16,6 +16,13 @@
 #include "base/io.h"
 #include "base/utf8.h"
 
+/* The terminal description that libedit loads stays with the library. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libtinfo\n";
+}
+
 static const struct theme theme = {.ascii = false, .utf8 = true};
 
 struct world {
