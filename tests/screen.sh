@@ -63,8 +63,21 @@ key Escape
 wait_for '│ stopped'
 must '^ > a draft'
 wait_for '── idle'
+key C-u
+wait_not '> a draft'
 result 'Esc stops the answer and keeps the draft'
 
+say wait
+wait_for 'prefill 100/100'
+key C-c
+wait_for '^ stopped'
+wait_for '── idle'
+result '^C stops a turn that has said nothing yet'
+
+say 'a draft'
+wait_for 'got 7 bytes'
+text 'a draft'
+wait_for '^ > a draft'
 key C-c
 wait_for 'the draft is in the history'
 wait_not '> a draft'

@@ -55,6 +55,7 @@ struct app {
     int signal; /* that asked for the end */
     struct err failed;
     bool in_turn;
+    bool begun; /* the answer of this turn has a block */
     int64_t turn_start, prefill_start, thought_start, load_start;
     bool thinking;
 

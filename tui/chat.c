@@ -69,6 +69,7 @@ static void start_turn(struct app *a, const struct message *m)
     a->in_turn = true;
     a->held = false;
     a->thinking = false;
+    a->begun = false;
     a->turn_start = now_ns();
     if (a->status.phase != P_LOADING) {
         a->status.phase = P_WAITING;
@@ -116,12 +117,12 @@ static double since(int64_t t)
     return clock_seconds(now_ns() - t);
 }
 
-/* The answer has begun: the model's block exists and the thought is over. */
+/* Makes the model's block when the first piece of an answer comes. */
 static void open_block(struct app *a)
 {
-    if (a->status.phase != P_THINKING && a->status.phase != P_ANSWERING &&
-        a->status.phase != P_STOPPING) {
+    if (!a->begun) {
         char at[8];
+        a->begun = true;
         clock_text(at);
         transcript_model(a->transcript, at);
     }
@@ -136,7 +137,6 @@ static void thought_facts(struct app *a, bool over)
 
 static void end_turn(struct app *a, const struct conv_event *ev)
 {
-    bool begun = a->status.phase == P_THINKING || a->status.phase == P_ANSWERING;
     char what[256] = "";
     enum role role = R_DIM;
     switch (ev->reason) {
@@ -161,10 +161,9 @@ static void end_turn(struct app *a, const struct conv_event *ev)
         thought_facts(a, true);
         a->thinking = false;
     }
-    if (begun || a->status.phase == P_STOPPING) {
+    if (a->begun) {
         transcript_end(a->transcript, role, what);
-    }
-    if (!begun && what[0] && a->status.phase != P_STOPPING) {
+    } else if (what[0]) {
         transcript_notice(a->transcript, role, what);
     }
     a->in_turn = false;

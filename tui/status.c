@@ -204,6 +204,8 @@ void status_draw_line(const struct status *s, const struct theme *th, int y, int
     }
     if (s->chat.saved) {
         snprintf(parts[n++], sizeof parts[0], "saved");
+    } else if (s->phase == P_IDLE && s->chat.output_tokens > 0) {
+        snprintf(parts[n++], sizeof parts[0], "not saved");
     }
     if (s->chat.ttft_s > 0 && width >= 100) {
         snprintf(parts[n++], sizeof parts[0], "first token %.2f s", s->chat.ttft_s);

@@ -152,6 +152,10 @@ static void answer(struct chat *t, const char *p, size_t n)
             snprintf(line, sizeof line, "word%d ", i);
             stream(t, CE_TEXT, line, strlen(line), 5);
         }
+    } else if (strncmp(p, "wait", 4) == 0) {
+        while (!atomic_load(&t->stop)) {
+            nap(5);
+        }
     } else if (strncmp(p, "settings", 8) == 0) {
         stream(t, CE_TEXT, t->settings, strlen(t->settings), 0);
     } else {
