@@ -52,7 +52,10 @@ function ours(file, threads) {
   return Object.fromEntries(r.results.map((x) => [x.what, x.tok_s]));
 }
 
-const median = (v) => [...v].sort((a, b) => a - b)[v.length >> 1];
+const median = (v) => {
+  const s = [...v].sort((a, b) => a - b), k = s.length >> 1;
+  return s.length % 2 ? s[k] : (s[k - 1] + s[k]) / 2;
+};
 const best = (v) => Math.max(...v);
 
 prepare();
