@@ -9,7 +9,11 @@
  * A row's arithmetic does not depend on the tile's height.
  */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define UNROLL        _Pragma("GCC unroll 8")
+#if defined(__AVX2__)
+#define UNROLL _Pragma("GCC unroll 8")
+#else
+#define UNROLL
+#endif
 
 /* Keys and values lie in the cache as fp32 or fp16. */
 ALWAYS_INLINE v16 tile_load(const void *p, size_t i, bool half)
