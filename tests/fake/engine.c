@@ -51,7 +51,9 @@ static struct {
 void fake_script(const int32_t *ids, int n)
 {
     assert(n <= (int)(sizeof script.ids / sizeof *script.ids));
-    memcpy(script.ids, ids, (size_t)n * sizeof *ids);
+    if (n > 0) {
+        memcpy(script.ids, ids, (size_t)n * sizeof *ids);
+    }
     script.n = n;
 }
 

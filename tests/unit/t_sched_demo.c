@@ -18,7 +18,17 @@
 #include "sched/sched.h"
 
 #define USERS 16
-#define OUT   24
+#ifdef SANITIZED /* some thirty times slower */
+#define OUT     4
+#define LONGEST 40
+#define FIRST   70
+#define SECOND  150
+#else
+#define OUT     24
+#define LONGEST 290
+#define FIRST   200
+#define SECOND  700
+#endif
 
 static struct sched *sched;
 
@@ -115,7 +125,7 @@ static void sixteen_equal_one(void **state)
     static struct result alone[USERS], together[USERS];
     int n[USERS];
     for (int i = 0; i < USERS; i++) {
-        n[i] = 3 + (i * 53) % 290;
+        n[i] = 3 + (i * 53) % LONGEST;
         prompt_of(prompts[i], n[i], i);
         struct job *j = submit(prompts[i], n[i], i, OUT, NULL);
         finish(j, &alone[i]);
@@ -160,23 +170,23 @@ static void live_state_goes_on(void **state)
     struct live *l = live_create();
     /* One token drawn and not computed: the state is prefill's own, on any
      * position, and so the next turn is exactly a cold one. */
-    struct job *j = submit(p, 200, 0, 1, l);
+    struct job *j = submit(p, FIRST, 0, 1, l);
     finish(j, &a);
     job_free(j);
-    j = submit(p, 700, 0, OUT, l);
+    j = submit(p, SECOND, 0, OUT, l);
     finish(j, &a);
-    assert_int_equal(job_stats(j).cached_tokens, 200);
+    assert_int_equal(job_stats(j).cached_tokens, FIRST);
     job_free(j);
-    j = submit(p, 700, 0, OUT, NULL);
+    j = submit(p, SECOND, 0, OUT, NULL);
     finish(j, &b);
     assert_int_equal(job_stats(j).cached_tokens, 0);
     job_free(j);
     assert_int_equal(a.n, b.n);
     /* After decoding, the state goes on from where it stands. */
-    memcpy(p + 700, a.ids, OUT * sizeof *p);
-    j = submit(p, 700 + OUT + 60, 0, OUT, l);
+    memcpy(p + SECOND, a.ids, OUT * sizeof *p);
+    j = submit(p, SECOND + OUT + 60, 0, OUT, l);
     finish(j, &a);
-    assert_int_equal(job_stats(j).cached_tokens, 700 + OUT - 1);
+    assert_int_equal(job_stats(j).cached_tokens, SECOND + OUT - 1);
     assert_int_equal(a.n, OUT);
     job_free(j);
     live_free(l);
