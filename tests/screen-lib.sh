@@ -10,7 +10,7 @@ if ! command -v tmux >/dev/null; then
 fi
 tmp=$(mktemp -d)
 sock=quasar-screen-$$-0
-export LC_ALL=C.UTF-8 HOME=$tmp TMUX='' FAKE_HISTORY=$tmp/history SHELL=/bin/bash
+export TMUX_TMPDIR=$tmp LC_ALL=C.UTF-8 HOME=$tmp TMUX='' FAKE_HISTORY=$tmp/history SHELL=/bin/bash
 # curses keeps its tables; reports of other kinds go to a file
 export ASAN_OPTIONS=detect_leaks=0:log_path=$tmp/asan UBSAN_OPTIONS=log_path=$tmp/asan
 unset NO_COLOR ACCESSIBLE VISUAL EDITOR
