@@ -14,11 +14,9 @@ enum cmd_bit {
     C_INSPECT = 1 << 6,
     C_BENCH = 1 << 7,
     C_CONFIG = 1 << 8,
-    C_SERVE = 1 << 9,
-    C_SESSIONS = 1 << 10,
-    C_ENGINE = C_CHAT | C_RUN | C_SCORE | C_BENCH | C_SERVE, /* open an engine */
-    C_GENERATE = C_CHAT | C_RUN | C_SERVE,                   /* sample from it */
-    C_ALL = (1 << 11) - 1
+    C_ENGINE = C_CHAT | C_RUN | C_SCORE | C_BENCH, /* open an engine */
+    C_GENERATE = C_CHAT | C_RUN,                   /* sample from it */
+    C_ALL = (1 << 9) - 1
 };
 
 /* The one table of options, ending with a NULL name. */
