@@ -126,7 +126,7 @@ static int escape(struct jscan *s)
     }
     if (rc == 0) {
         char b[4];
-        buf_add(&s->tmp, b, (size_t)utf8_encode(cp, b));
+        buf_add(&s->tmp, b, (size_t)utf8_put(cp, b));
     }
     return rc;
 }

@@ -121,7 +121,7 @@ static void add_segment(const char *p, size_t n, struct points *s, struct buf *o
         utf8proc_normalize_utf32(s->v, (utf8proc_ssize_t)s->n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     for (utf8proc_ssize_t k = 0; k < left; k++) {
         char b[4];
-        buf_add(out, b, (size_t)utf8_encode((uint32_t)s->v[k], b));
+        buf_add(out, b, (size_t)utf8_put((uint32_t)s->v[k], b));
     }
 }
 

@@ -94,7 +94,7 @@ static void add_wchar(struct buf *out, wchar_t w)
     if (cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000)) {
         cp = UTF8_REPLACEMENT;
     }
-    buf_add(out, u, (size_t)utf8_encode(cp, u));
+    buf_add(out, u, (size_t)utf8_put(cp, u));
 }
 
 /* Code points of the cluster that starts at i, or ends there. */

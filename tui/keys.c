@@ -96,7 +96,7 @@ void keys_name(const struct key *k, char out[32])
         } else if ((k->mods & KM_CTRL) && k->code >= 'a' && k->code <= 'z') {
             base[0] = (char)(k->code - 'a' + 'A');
         } else if (k->code < 0x110000 && (k->code < 0xD800 || k->code >= 0xE000)) {
-            base[utf8_encode(k->code, base)] = 0;
+            base[utf8_put(k->code, base)] = 0;
         }
     } else if (k->type == K_F) {
         snprintf(base, sizeof base, "F%u", (unsigned)(k->code % 100));

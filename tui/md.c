@@ -568,7 +568,7 @@ static void show_entity(struct render *r, const char *p, size_t n)
         unsigned long cp = strtoul(p + (hex ? 3 : 2), NULL, hex ? 16 : 10);
         if (cp >= 0xA0 && cp <= 0x10FFFF && (cp < 0xD800 || cp >= 0xE000)) {
             char u[4];
-            int k = utf8_encode((uint32_t)cp, u);
+            int k = utf8_put((uint32_t)cp, u);
             r->letters += count_letters(p, n);
             text_flow_add(&r->flow, r->span, u, (size_t)k, ascii_text(r));
             return;

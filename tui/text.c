@@ -48,7 +48,7 @@ static bool replaced(uint32_t cp, bool ascii, char out[24])
         if (ascii) {
             snprintf(out, 24, "^%c", cp == 0x7F ? '?' : (char)(cp + 0x40));
         } else {
-            out[utf8_encode(cp == 0x7F ? 0x2421 : 0x2400 + cp, out)] = 0;
+            out[utf8_put(cp == 0x7F ? 0x2421 : 0x2400 + cp, out)] = 0;
         }
         return true;
     }

@@ -43,7 +43,7 @@ int utf8_decode(const char *s, size_t n, uint32_t *cp)
     return len;
 }
 
-int utf8_encode(uint32_t cp, char out[4])
+int utf8_put(uint32_t cp, char out[4])
 {
     if (cp < 0x80) {
         out[0] = (char)cp;

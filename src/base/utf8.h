@@ -19,11 +19,9 @@
  * -1 when they are the beginning of a well-formed sequence that n cuts off. */
 int utf8_decode(const char *p, size_t n, uint32_t *cp);
 
-/* libjansson's static archive exports this name too. */
-#define utf8_encode quasar_utf8_encode
-
-/* Writes 1..4 bytes; returns how many. cp must be a scalar value. */
-int utf8_encode(uint32_t cp, char out[4]);
+/* Writes 1..4 bytes; returns how many. cp must be a scalar value. (Not named
+ * utf8_encode: libjansson's static archive exports that.) */
+int utf8_put(uint32_t cp, char out[4]);
 
 /* Length of the longest prefix that does not end inside a character; bytes
  * that cannot become well-formed count as complete. */

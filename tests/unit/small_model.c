@@ -222,7 +222,7 @@ static void write_tokenizer(const char *dir)
     for (int c = 0; c < 256; c++) {
         bool self = (c >= 33 && c <= 126) || (c >= 161 && c <= 172) || c >= 174;
         char s[4];
-        int n = utf8_encode(self ? (uint32_t)c : next++, s);
+        int n = utf8_put(self ? (uint32_t)c : next++, s);
         assert_int_equal(tok_list_token(&l, c, s, (size_t)n, TOK_NORMAL, NULL), 0);
     }
     tok_list_token(&l, 256, "<|endoftext|>", 13, TOK_CONTROL, NULL);

@@ -332,7 +332,7 @@ static void hostile_texts_come_back(void **state)
             } else { /* one word without repeats */
                 char c[4];
                 x = x * 1664525 + 1013904223;
-                buf_add(&b, c, (size_t)utf8_encode(0x4E00 + (x >> 16) % 20000, c));
+                buf_add(&b, c, (size_t)utf8_put(0x4E00 + (x >> 16) % 20000, c));
             }
         }
         struct buf clean = BUF_INIT;

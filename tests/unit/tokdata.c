@@ -84,8 +84,7 @@ static void read_entries(const char *name, size_t max_merges, struct entries *x)
             if (own_character(b) != (other == 0)) {
                 continue;
             }
-            buf_add(&x->text, c,
-                    (size_t)utf8_encode(other ? 256U + (uint32_t)k++ : (uint32_t)b, c));
+            buf_add(&x->text, c, (size_t)utf8_put(other ? 256U + (uint32_t)k++ : (uint32_t)b, c));
             x->off[++id] = x->text.len;
         }
     }

@@ -137,7 +137,7 @@ static void raw(struct tokgen *g, uint32_t b)
 static void add_cp(struct tokgen *g, uint32_t c)
 {
     char b[4];
-    buf_add(g->out, b, (size_t)utf8_encode(c, b));
+    buf_add(g->out, b, (size_t)utf8_put(c, b));
 }
 
 static uint32_t pick(struct tokgen *g, uint32_t a)
