@@ -38,40 +38,6 @@ static int render_head(const json_t *messages, const json_t *tools, struct rende
     return rc;
 }
 
-static int render_calls(const json_t *m, bool after_text, struct rendered *r, struct err *e)
-{
-    const json_t *calls = NULL;
-    int rc = message_calls(m, &calls, e);
-    for (size_t k = 0; rc == 0 && k < json_array_size(calls); k++) {
-        struct call c = {0};
-        rc = call_read(json_array_get(calls, k), true, &c, e);
-        if (rc < 0) {
-            return err_wrap(e, rc, "tool_calls[%zu]", k);
-        }
-        out_literal(r, k > 0 ? "\n" : after_text ? "\n\n" : "");
-        out_literal(r, "<tool_call>\n<function=");
-        out_text(r, json_string_value(c.name), json_string_length(c.name));
-        out_literal(r, ">\n");
-        const char *key = NULL;
-        json_t *v = NULL;
-        json_object_foreach(c.args, key, v)
-        {
-            out_literal(r, "<parameter=");
-            out_text(r, key, strlen(key));
-            out_literal(r, ">\n");
-            if (json_is_string(v)) {
-                out_text(r, json_string_value(v), json_string_length(v));
-            } else {
-                out_json(r, v);
-            }
-            out_literal(r, "\n</parameter>\n");
-        }
-        out_literal(r, "</function>\n</tool_call>");
-        call_free(&c);
-    }
-    return rc;
-}
-
 static int render_assistant(const json_t *m, struct body *b, bool keep, struct rendered *r,
                             struct err *e)
 {
@@ -100,7 +66,7 @@ static int render_assistant(const json_t *m, struct body *b, bool keep, struct r
         out_literal(r, "\n</think>\n\n");
     }
     out_range(r, &b->all, b->from, b->to);
-    int rc = render_calls(m, !body_empty(b), r, e);
+    int rc = render_calls(m, TPL_DEMO, !body_empty(b), r, e);
     out_literal(r, "<|im_end|>\n");
     rendered_free(&given);
     return rc;

@@ -51,16 +51,10 @@ int body_read(const json_t *m, unsigned how, struct vision_count *count, struct 
 void body_free(struct body *b);
 bool body_empty(const struct body *b);
 
-/* The function object of tool_calls[k], its name and its arguments (an object;
- * NULL when there are none; parsed from a JSON string if need be, so owned). */
-struct call {
-    const json_t *name;
-    json_t *args;
-};
-int call_read(const json_t *tool_call, bool lenient, struct call *out, struct err *e);
-void call_free(struct call *c);
-/* The message's list of calls, or NULL when it has none. */
-int message_calls(const json_t *m, const json_t **out, struct err *e);
+/* Appends the message's tool calls, one after the other; after_text: with an
+ * empty line before the first. Arguments may be an object or its JSON text. */
+int render_calls(const json_t *m, enum template_kind kind, bool after_text, struct rendered *r,
+                 struct err *e);
 
 int render_qwen(const json_t *messages, const json_t *tools, const struct template_opts *o,
                 struct rendered *r, struct err *e);

@@ -129,55 +129,6 @@ static int find_last_query(struct qwen *q, struct err *e)
     return err_set(e, QE_FORMAT, "the messages contain no question of the user");
 }
 
-/* One argument's value. 3.5 writes scalars as Python's str does. */
-static void out_argument(struct rendered *r, enum template_kind kind, const json_t *v)
-{
-    bool python = kind == TPL_QWEN35 || kind == TPL_QWEN35_OFF;
-    if (json_is_string(v)) {
-        out_text(r, json_string_value(v), json_string_length(v));
-    } else if (python && json_is_null(v)) {
-        out_literal(r, "None");
-    } else if (python && json_is_boolean(v)) {
-        out_literal(r, json_is_true(v) ? "True" : "False");
-    } else {
-        out_json(r, v);
-    }
-}
-
-static int render_calls(const json_t *m, const struct template_opts *o, bool after_text,
-                        struct rendered *r, struct err *e)
-{
-    const json_t *calls = NULL;
-    int rc = message_calls(m, &calls, e);
-    if (rc < 0) {
-        return rc;
-    }
-    for (size_t k = 0; k < json_array_size(calls); k++) {
-        struct call c = {0};
-        rc = call_read(json_array_get(calls, k), false, &c, e);
-        if (rc < 0) {
-            return err_wrap(e, rc, "tool_calls[%zu]", k);
-        }
-        out_literal(r, k > 0 ? "\n" : after_text ? "\n\n" : "");
-        out_literal(r, "<tool_call>\n<function=");
-        out_text(r, json_string_value(c.name), json_string_length(c.name));
-        out_literal(r, ">\n");
-        const char *key = NULL;
-        json_t *v = NULL;
-        json_object_foreach(c.args, key, v)
-        {
-            out_literal(r, "<parameter=");
-            out_text(r, key, strlen(key));
-            out_literal(r, ">\n");
-            out_argument(r, o->kind, v);
-            out_literal(r, "\n</parameter>\n");
-        }
-        out_literal(r, "</function>\n</tool_call>");
-        call_free(&c);
-    }
-    return 0;
-}
-
 /* Splits a thought written inside the content off it: the span of the thought
  * in b, and b narrowed to what follows. */
 static void split_inline_thought(struct body *b, size_t *from, size_t *to)
@@ -229,7 +180,7 @@ static int render_assistant(struct qwen *q, size_t i, struct rendered *r, struct
         out_literal(r, "\n</think>\n\n");
     }
     out_body(r, &b);
-    rc = render_calls(m, q->o, !body_empty(&b), r, e);
+    rc = render_calls(m, q->o->kind, !body_empty(&b), r, e);
     out_literal(r, "<|im_end|>\n");
 out:
     rendered_free(&given);

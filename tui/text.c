@@ -120,15 +120,11 @@ int text_cells(const char *p, size_t n)
     int cells = 0;
     size_t i = 0;
     while (i < n) {
-        uint32_t cp = (unsigned char)p[i];
-        int k = cp < 0x80 ? 1 : utf8_decode(p + i, n - i, &cp);
-        if (k <= 0) {
-            k = 1;
-            cp = UTF8_REPLACEMENT;
-        }
+        uint32_t cp = 0;
+        size_t k = utf8_next(p + i, n - i, &cp);
         int w = cp < 0x7F ? 1 : utf8_cells(cp);
         cells += w > 0 ? w : 0;
-        i += (size_t)k;
+        i += k;
     }
     return cells;
 }
@@ -499,13 +495,9 @@ static void draw_span(struct pen *pen, const char *p, size_t n)
     int len = 0;
     int width = 0;
     while (i < n) {
-        uint32_t cp = (unsigned char)p[i];
-        int k = cp < 0x80 ? 1 : utf8_decode(p + i, n - i, &cp);
-        if (k <= 0) {
-            k = 1;
-            cp = UTF8_REPLACEMENT;
-        }
-        i += (size_t)k;
+        uint32_t cp = 0;
+        size_t k = utf8_next(p + i, n - i, &cp);
+        i += k;
         if (cp < 0x20) {
             continue; /* the filter lets none through */
         }

@@ -124,8 +124,7 @@ void utf8_sanitize(const char *p, size_t n, struct buf *out)
     }
 }
 
-/* The code point at p, or U+FFFD over one byte. */
-static size_t decode_or_byte(const char *p, size_t n, uint32_t *cp)
+size_t utf8_next(const char *p, size_t n, uint32_t *cp)
 {
     int k = utf8_decode(p, n, cp);
     if (k > 0) {
@@ -141,11 +140,11 @@ size_t utf8_cluster_len(const char *p, size_t n)
         return 0;
     }
     uint32_t prev = 0;
-    size_t i = decode_or_byte(p, n, &prev);
+    size_t i = utf8_next(p, n, &prev);
     utf8proc_int32_t state = 0;
     while (i < n) {
         uint32_t cp = 0;
-        size_t k = decode_or_byte(p + i, n - i, &cp);
+        size_t k = utf8_next(p + i, n - i, &cp);
         if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)prev, (utf8proc_int32_t)cp,
                                              &state)) {
             break;

@@ -19,6 +19,10 @@
  * -1 when they are the beginning of a well-formed sequence that n cuts off. */
 int utf8_decode(const char *p, size_t n, uint32_t *cp);
 
+/* The code point at p (n > 0), or U+FFFD over one byte where the bytes are
+ * ill-formed; returns how many bytes it takes. */
+size_t utf8_next(const char *p, size_t n, uint32_t *cp);
+
 /* Writes 1..4 bytes; returns how many. cp must be a scalar value. (Not named
  * utf8_encode: libjansson's static archive exports that.) */
 int utf8_put(uint32_t cp, char out[4]);

@@ -93,23 +93,6 @@ static void print_call(struct runout *o, const struct buf *b)
 
 /* ---- JSON ---- */
 
-static const char *reason_word(enum conv_reason r)
-{
-    switch (r) {
-    case CE_R_STOP:
-        return "stop";
-    case CE_R_LENGTH:
-        return "length";
-    case CE_R_CANCELLED:
-        return "cancelled";
-    case CE_R_TOOL:
-        return "tool_calls";
-    case CE_R_ERROR:
-        break;
-    }
-    return "error";
-}
-
 static json_t *str_of(const struct buf *b)
 {
     return json_str_lossy(b->data ? b->data : "", b->len);
@@ -147,7 +130,7 @@ static void print_object(const struct runout *o, const struct chat_result *r)
     }
     json_object_set_new(v, "tokens", ids);
     json_object_set_new(v, "text", str_of(&r->text));
-    json_object_set_new(v, "finish_reason", json_string(reason_word(r->reason)));
+    json_object_set_new(v, "finish_reason", json_string(conv_reason_word(r->reason)));
     add_figures(v, r);
     if (r->thought.len > 0) {
         json_object_set_new(v, "thought", str_of(&r->thought));
@@ -211,7 +194,7 @@ static void stream_end(const struct chat_result *r)
     add_figures(v, r);
     stream(v);
     v = stream_event("end");
-    json_object_set_new(v, "finish_reason", json_string(reason_word(r->reason)));
+    json_object_set_new(v, "finish_reason", json_string(conv_reason_word(r->reason)));
     json_object_set_new(v, "output_tokens", json_integer((json_int_t)r->n_ids));
     stream(v);
 }

@@ -55,6 +55,8 @@ enum conv_event_kind {
     CE_END      /* the turn is over and stored; reason; text on CE_R_ERROR */
 };
 enum conv_reason { CE_R_STOP, CE_R_LENGTH, CE_R_CANCELLED, CE_R_TOOL, CE_R_ERROR };
+/* "stop", "length", "cancelled", "tool_calls", "error". */
+const char *conv_reason_word(enum conv_reason r);
 
 /* Text pieces are whole characters. text is owned by the event. */
 struct conv_event {

@@ -78,7 +78,7 @@ static void publish(struct chat *t)
 
 /* ---- transcript ---- */
 
-static const char *reason_word(enum conv_reason r)
+const char *conv_reason_word(enum conv_reason r)
 {
     switch (r) {
     case CE_R_STOP:
@@ -88,7 +88,7 @@ static const char *reason_word(enum conv_reason r)
     case CE_R_CANCELLED:
         return "cancelled";
     case CE_R_TOOL:
-        return "tool";
+        return "tool_calls";
     case CE_R_ERROR:
         break;
     }
@@ -208,7 +208,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     bool said =
         u->said.text.len > 0 || u->said.thought.len > 0 || json_array_size(u->said.calls) > 0;
     bool kept = said && (u->in->kind == IN_SEND || u->in->kind == IN_MESSAGES);
-    save(t, reason_word(reason), u->job ? &st : NULL);
+    save(t, conv_reason_word(reason), u->job ? &st : NULL);
     record_done(&t->record, kept);
     if (kept) {
         json_array_append_new(u->messages, answer_message(u));
