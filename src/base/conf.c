@@ -11,6 +11,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 struct value {
     char *text; /* NULL: unset */
@@ -505,7 +506,13 @@ void conf_help(const struct conf *c, unsigned cmd, struct buf *out)
         }
         snprintf(left, sizeof left, "  %s--%s%s%s", sh, o->name, o->arg ? " " : "",
                  o->arg ? o->arg : "");
-        buf_printf(out, "%-32s %s", left, o->help);
+        int pad = 32; /* in cells: argument names may hold an ellipsis */
+        for (size_t k = 0, n = strlen(left); k < n;) {
+            uint32_t cp = 0;
+            k += utf8_next(left + k, n - k, &cp);
+            pad -= utf8_cells(cp);
+        }
+        buf_printf(out, "%s%*s %s", left, pad > 0 ? pad : 0, "", o->help);
         if (o->choices) {
             buf_printf(out, " (%s)", o->choices);
         }
