@@ -59,8 +59,8 @@ static void print_command_help(const struct command *c, const struct conf *cf)
     struct buf b = BUF_INIT;
     conf_help(cf, c->bit, &b);
     const char *name = strcmp(c->name, "chat") == 0 ? "" : c->name;
-    printf("usage: quasar %s%s%s [options]\n%s.\n\n%s", name, name[0] ? " " : "", c->args, c->help,
-           b.data ? b.data : "");
+    printf("usage: quasar %s%s%s%s[options]\n%s.\n\n%s", name, name[0] ? " " : "", c->args,
+           c->args[0] ? " " : "", c->help, b.data ? b.data : "");
     buf_free(&b);
 }
 
@@ -105,33 +105,41 @@ out:
     return rc;
 }
 
-int main(int argc, char **argv)
+/* The command line's first word decides. */
+static int dispatch(int argc, char **argv, struct err *e)
 {
-    setlocale(LC_ALL, "");
-    setlocale(LC_NUMERIC, "C");
-    if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
+    const char *word = argc >= 2 ? argv[1] : "";
+    if (strcmp(word, "--version") == 0) {
         puts("quasar " PACKAGE_VERSION);
         return 0;
     }
-    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-                      strcmp(argv[1], "help") == 0)) {
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         print_help();
         return 0;
     }
-    const struct command *c = argc >= 2 ? find_command(argv[1]) : NULL;
-    struct err e = ERR_INIT;
-    int rc = 0;
-    if (argc >= 2 && strcmp(argv[1], "--help-chat") == 0) {
+    if (strcmp(word, "--help-chat") == 0) {
         char help[] = "--help";
         char *args[] = {help, NULL};
-        rc = run_command(&chat, 1, args, &e);
-    } else if (c) {
-        rc = run_command(c, argc - 2, argv + 2, &e);
-    } else {
-        rc = run_command(&chat, argc - 1, argv + 1, &e);
+        return run_command(&chat, 1, args, e);
     }
-    if (fflush(stdout) != 0 && rc == 0) {
-        rc = err_set(&e, QE_IO, "cannot write to standard output");
+    const struct command *c = find_command(word);
+    if (c) {
+        return run_command(c, argc - 2, argv + 2, e);
+    }
+    return run_command(&chat, argc > 0 ? argc - 1 : 0, argv + (argc > 0), e);
+}
+
+int main(int argc, char **argv)
+{
+    io_hold_standard_fds();
+    setlocale(LC_ALL, "");
+    setlocale(LC_NUMERIC, "C");
+    struct err e = ERR_INIT;
+    int rc = dispatch(argc, argv, &e);
+    struct err out = ERR_INIT;
+    if (!io_flush_stdout(&out) && rc == 0) {
+        rc = out.code;
+        e = out;
     }
     if (rc < 0 && e.msg[0]) {
         fprintf(stderr, "quasar: %s\n", e.msg);

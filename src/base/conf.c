@@ -220,7 +220,7 @@ static int load_line(struct conf *c, char *line, const char *path, int lineno, s
     }
     size_t i = find(c, key);
     if (i == c->n || c->table[i].cli_only) {
-        return err_set(e, QE_USAGE, "%s:%d: there is no setting \"%s\" (quasar config lists them)",
+        return err_set(e, QE_USAGE, "%s:%d: there is no setting \"%s\" (man quasar lists them)",
                        path, lineno, key);
     }
     struct err inner = ERR_INIT;
@@ -314,7 +314,8 @@ static unsigned distance(const char *a, const char *b)
 static int unknown(const struct conf *c, unsigned cmd, const char *name, struct err *e)
 {
     const char *best = NULL;
-    unsigned least = 4;
+    size_t half = strlen(name) / 2;
+    unsigned least = half < 3 ? (unsigned)half + 1 : 4;
     for (size_t i = 0; i < c->n; i++) {
         unsigned d = (c->table[i].cmds & cmd) ? distance(name, c->table[i].name) : 99;
         if (d < least) {
@@ -373,7 +374,10 @@ static int parse_short(struct conf *c, unsigned cmd, int argc, char **argv, int 
         i++;
     }
     if (i == c->n) {
-        return err_set(e, QE_USAGE, "there is no option -%c here (--help lists them)", *s);
+        uint32_t cp = 0;
+        int len = utf8_decode(s, strlen(s), &cp);
+        return err_set(e, QE_USAGE, "there is no option -%.*s here (--help lists them)",
+                       len > 0 ? len : 1, s);
     }
     if (c->table[i].type == CONF_FLAG) {
         return s[1] ? err_set(e, QE_USAGE, "-%c takes no value", *s)

@@ -6,33 +6,26 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Foreign names and texts end up in messages: a control character, which could
- * break the line or drive the terminal, becomes a question mark. */
-static void mask_controls(char *s)
-{
-    for (unsigned char *p = (unsigned char *)s; *p; p++) {
-        if (*p < 0x20 || *p == 0x7F) {
-            *p = '?';
-        } else if (*p == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0) {
-            p[0] = '?';
-            p[1] = '?';
-        }
-    }
-}
+#include "base/utf8.h"
 
+/* Foreign names and texts end up in messages: a control character, which could
+ * break the line or drive the terminal, and a byte that is no UTF-8 become
+ * question marks; what the buffer cut in two goes. */
 static void clean_message(char *s)
 {
-    mask_controls(s);
     size_t n = strlen(s);
-    if (n < ERR_MSG_MAX - 1) {
-        return;
-    }
-    size_t i = n;
-    while (i > 0 && n - i < 4 && ((unsigned char)s[i - 1] & 0xC0) == 0x80) {
-        i--;
-    }
-    if (i > 0 && (unsigned char)s[i - 1] >= 0xC0) {
-        s[i - 1] = 0;
+    for (size_t i = 0; i < n;) {
+        uint32_t cp = 0;
+        int k = utf8_decode(s + i, n - i, &cp);
+        if (k < 0 && n == ERR_MSG_MAX - 1) {
+            s[i] = 0;
+            return;
+        }
+        size_t len = k > 0 ? (size_t)k : 1;
+        if (k <= 0 || cp < 0x20 || (cp >= 0x7F && cp < 0xA0)) {
+            memset(s + i, '?', len);
+        }
+        i += len;
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,8 @@ static bool io_fault(void)
 
 int io_map_open(struct io_map *m, const char *path, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* a pipe without a writer is refused below, not waited for */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return err_sys(e, errno == ENOENT ? QE_NOTFOUND : QE_IO, errno, "cannot open %s", path);
     }
@@ -71,6 +73,30 @@ int io_map_open(struct io_map *m, const char *path, struct err *e)
 out:
     close(fd);
     return rc;
+}
+
+void io_hold_standard_fds(void)
+{
+    for (int fd = 0; fd < 3; fd++) {
+        /* the lowest free number is the one that is missing; as it cannot be
+         * written, what is printed still fails */
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) {
+            return;
+        }
+    }
+}
+
+bool io_flush_stdout(struct err *e)
+{
+    bool failed_before = ferror(stdout);
+    if (fflush(stdout) != 0) {
+        err_sys(e, QE_IO, errno, "cannot write to standard output");
+        return false;
+    }
+    if (failed_before) {
+        err_set(e, QE_IO, "cannot write to standard output");
+    }
+    return !failed_before;
 }
 
 void io_map_close(struct io_map *m)
@@ -110,7 +136,8 @@ int io_read_file(const char *path, size_t max, struct buf *out, struct err *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return err_sys(e, errno == ENOENT ? QE_NOTFOUND : QE_IO, errno, "cannot open %s", path);
+        bool absent = errno == ENOENT || errno == ENOTDIR;
+        return err_sys(e, absent ? QE_NOTFOUND : QE_IO, errno, "cannot open %s", path);
     }
     int rc = io_read_fd(fd, path, max, out, e);
     close(fd);
@@ -192,8 +219,16 @@ static char *xdg(const char *var, const char *under_home)
         return io_join(v, "quasar");
     }
     const char *home = getenv("HOME");
+    struct passwd entry, *found = NULL;
+    char text[4096];
+    if ((!home || home[0] != '/') && getpwuid_r(getuid(), &entry, text, sizeof text, &found) == 0 &&
+        found) {
+        home = found->pw_dir;
+    }
     struct buf b = BUF_INIT;
-    buf_printf(&b, "%s/%s/quasar", home && home[0] == '/' ? home : "/tmp", under_home);
+    /* never a folder like /tmp, where anyone could put settings; under
+     * /dev/null nothing is found and nothing can be made */
+    buf_printf(&b, "%s/%s/quasar", home && home[0] == '/' ? home : "/dev/null", under_home);
     return buf_take(&b);
 }
 

@@ -24,6 +24,14 @@ struct io_map {
 int io_map_open(struct io_map *m, const char *path, struct err *e);
 void io_map_close(struct io_map *m);
 
+/* Puts /dev/null in the place of a closed standard descriptor. Else the next file
+ * that is opened would take its number, and the answer be written into it. */
+void io_hold_standard_fds(void);
+
+/* Flushes standard output; false, with the reason, when anything written to it
+ * since the start was lost. */
+bool io_flush_stdout(struct err *e);
+
 /* Appends the whole file (or descriptor) to out; refuses more than max bytes. */
 int io_read_file(const char *path, size_t max, struct buf *out, struct err *e);
 int io_read_fd(int fd, const char *name, size_t max, struct buf *out, struct err *e);
@@ -39,7 +47,8 @@ int io_mkdirs(const char *path, mode_t mode, struct err *e);
 char *io_join(const char *dir, const char *name);
 
 /* The three base directories with "/quasar" appended (caller frees); they fall
- * back on $HOME as the XDG specification says, then on "/tmp". */
+ * back on $HOME as the XDG specification says, then on the home in the password
+ * database, then on one that holds nothing. */
 char *io_xdg_config(void);
 char *io_xdg_data(void);
 char *io_xdg_state(void);

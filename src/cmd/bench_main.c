@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "cmd/options.h"
@@ -36,6 +37,7 @@ static int run(int argc, char **argv, struct err *e)
 
 int main(int argc, char **argv)
 {
+    io_hold_standard_fds();
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
@@ -44,8 +46,10 @@ int main(int argc, char **argv)
     }
     struct err e = ERR_INIT;
     int rc = run(argc - 1, argv + 1, &e);
-    if (fflush(stdout) != 0 && rc == 0) {
-        rc = err_set(&e, QE_IO, "cannot write to standard output");
+    struct err out = ERR_INIT;
+    if (!io_flush_stdout(&out) && rc == 0) {
+        rc = out.code;
+        e = out;
     }
     if (rc < 0 && e.msg[0]) {
         fprintf(stderr, "quasar-bench: %s\n", e.msg);

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -230,9 +231,11 @@ static void options_refuse(void **state)
     (void)state;
     const struct {
         const char *arg, *want;
-    } t[] = {{"--alpha=12", "outside"},   {"--alpha=x", "whole number"}, {"--alpa=1", "--alpha"},
-             {"--delta=z", "x|y"},        {"--alpha", "needs a value"},  {"-z", "no option"},
-             {"--beta=maybe", "neither"}, {"--zzzzzzz", "no option"}};
+    } t[] = {{"--alpha=12", "outside"},        {"--alpha=x", "whole number"},
+             {"--alpa=1", "--alpha"},          {"--delta=z", "x|y"},
+             {"--alpha", "needs a value"},     {"-z", "no option"},
+             {"--beta=maybe", "neither"},      {"--zzzzzzz", "no option"},
+             {"-\xC3\xA9x", "-\xC3\xA9 here"}, {"--lph", "--help lists"}};
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct conf *c = conf_create(table);
         struct err e = ERR_INIT;
@@ -255,16 +258,80 @@ static void errors_are_one_line(void **state)
     assert_string_equal(e.msg, "name a??[2J???\xC3\xA9?");
     assert_int_equal(err_wrap(&e, QE_IO, "file\r"), QE_IO);
     assert_string_equal(e.msg, "file?: name a??[2J???\xC3\xA9?");
+    /* bytes that are no UTF-8, also at the end */
+    err_set(&e, QE_IO, "%s", "\xFF\xC3\xA9\xED\xA0\x80\xC3");
+    assert_string_equal(e.msg, "?\xC3\xA9????");
+    /* a character that the limit cuts in two goes */
+    char name[ERR_MSG_MAX + 8];
+    memset(name, 'x', sizeof name);
+    memcpy(name + ERR_MSG_MAX - 3, "\xE2\x82\xAC", 4);
+    err_set(&e, QE_IO, "%s", name);
+    assert_int_equal(strlen(e.msg), ERR_MSG_MAX - 3);
+    assert_int_equal(e.msg[ERR_MSG_MAX - 4], 'x');
+}
+
+/* Without a home, settings are not looked for where anyone could put them. */
+static void folders_without_home(void **state)
+{
+    (void)state;
+    char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+    char *xdg = getenv("XDG_CONFIG_HOME") ? strdup(getenv("XDG_CONFIG_HOME")) : NULL;
+    setenv("XDG_CONFIG_HOME", "relative", 1);
+    setenv("HOME", "/some/home", 1);
+    char *dir = io_xdg_config();
+    assert_string_equal(dir, "/some/home/.config/quasar");
+    free(dir);
+    setenv("XDG_CONFIG_HOME", "/conf", 1);
+    dir = io_xdg_config();
+    assert_string_equal(dir, "/conf/quasar");
+    free(dir);
+    unsetenv("XDG_CONFIG_HOME");
+    unsetenv("HOME");
+    const struct passwd *pw = getpwuid(getuid());
+    struct buf want = BUF_INIT;
+    buf_printf(&want, "%s/.config/quasar", pw ? pw->pw_dir : "/dev/null");
+    dir = io_xdg_config();
+    assert_string_equal(dir, want.data);
+    free(dir);
+    buf_free(&want);
+    if (home) {
+        setenv("HOME", home, 1);
+    }
+    if (xdg) {
+        setenv("XDG_CONFIG_HOME", xdg, 1);
+    }
+    free(home);
+    free(xdg);
+}
+
+/* A pipe without a writer is refused, not waited for. */
+static void pipes_are_not_mapped(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/quasar-base-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    char *path = io_join(dir, "pipe");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    struct io_map m;
+    struct err e = ERR_INIT;
+    alarm(10);
+    assert_int_equal(io_map_open(&m, path, &e), QE_IO);
+    alarm(0);
+    assert_non_null(strstr(e.msg, "not a regular file"));
+    unlink(path);
+    rmdir(dir);
+    free(path);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_are_one_line), cmocka_unit_test(philox_known_answers),
-        cmocka_unit_test(sha256_known_answer), cmocka_unit_test(utf8_boundaries),
-        cmocka_unit_test(utf8_clusters),       cmocka_unit_test(json_numbers_like_python),
-        cmocka_unit_test(json_refuses),        cmocka_unit_test(atomic_write_survives_faults),
-        cmocka_unit_test(options_precedence),  cmocka_unit_test(options_refuse),
+        cmocka_unit_test(errors_are_one_line),  cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(sha256_known_answer),  cmocka_unit_test(utf8_boundaries),
+        cmocka_unit_test(utf8_clusters),        cmocka_unit_test(json_numbers_like_python),
+        cmocka_unit_test(json_refuses),         cmocka_unit_test(atomic_write_survives_faults),
+        cmocka_unit_test(options_precedence),   cmocka_unit_test(options_refuse),
+        cmocka_unit_test(folders_without_home), cmocka_unit_test(pipes_are_not_mapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
