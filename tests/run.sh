@@ -32,7 +32,7 @@ empty() { [ ! -s "$1" ]; }
 one_line() { [ "$(wc -l <"$1")" -eq 1 ]; }
 keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1" | grep -o '"[a-z_]*":' | tr -d '":\n ' ; }
 
-echo 1..39
+echo 1..48
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -157,6 +157,38 @@ go 1 -p x --template nonesuch && one_line "$t/err" && grep -q nonesuch "$t/err"
 ok 'an unknown template is named'
 go 0 -p x -n 3 --temp 0 --seed 9 --json && grep -q '"seed":9[,}]' "$t/out"
 ok 'the seed is told'
+
+go 1 --messages "$t/bad.json" && grep -q "$t/bad.json\|at least one" "$t/err" && printf '[{' >"$t/bad.json" &&
+    go 1 --messages "$t/bad.json" && grep -q "$t/bad.json" "$t/err" &&
+    printf '' >"$t/bad.json" && go 1 -p x --tools "$t/bad.json" && grep -q "$t/bad.json" "$t/err"
+ok 'bad JSON is named by its file, and no tools are not empty tools'
+printf '[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]' >"$t/img.json"
+go 1 --messages "$t/img.json" && one_line "$t/err" && grep -q 'text only' "$t/err"
+ok 'a picture is refused, not left out'
+go 2 -p x --stop '' && one_line "$t/err" && go 2 -p x --stop "$(printf '\377')" && one_line "$t/err"
+ok 'a stop text that cannot be is status 2'
+mkdir "$t/folder" && (cd "$t" && "$q" run -m folder -p x </dev/null >out 2>err)
+[ $? -eq 1 ] && grep -q 'is a folder' "$t/err"
+ok 'a folder as the model is called a folder'
+go 0 -p x -n 1 --temp 0 --seed 9223372036854775807 --json && grep -q '"seed":9223372036854775807[,}]' "$t/out"
+ok 'the largest seed that is told can be given'
+go 0 -p 'What is your name?' --temp 0 -n 3 && empty "$t/out" && one_line "$t/err" && grep -q 'think off' "$t/err"
+ok 'an answer that is all thought says so'
+
+# streams that are full or closed
+"$q" run -m "$model" --tokens 461,3040 --temp 0 -n 3 </dev/null >/dev/full 2>"$t/err"
+[ $? -eq 1 ] && one_line "$t/err" && grep -q 'standard output' "$t/err" &&
+    { "$q" --version >/dev/full 2>"$t/err"; [ $? -eq 1 ]; } &&
+    { "$q" inspect "$model" --json >/dev/full 2>"$t/err"; [ $? -eq 1 ]; }
+ok 'what cannot be written is status 1'
+"$q" run -m "$model" --tokens 461,3040 --temp 0 -n 3 </dev/null >&- 2>"$t/err"
+[ $? -eq 1 ] && one_line "$t/err"
+ok 'a closed standard output too'
+QUASAR_STOP=a "$q" config --json >"$t/out" 2>"$t/err" && grep -q '"stop":{"value":\["a"\]' "$t/out" &&
+    mkdir -p "$t/conf/quasar" && printf 'stop = a b\nstop = c\n' >"$t/conf/quasar/config" &&
+    XDG_CONFIG_HOME=$t/conf "$q" config >"$t/out" 2>"$t/err" &&
+    grep -q '^stop *= a b ' "$t/out" && grep -q '^stop *= c ' "$t/out"
+ok 'config lists every value of what can be given more than once'
 
 # signals
 "$q" run -m "$model" --threads 1 -p 'Count to a million.' --ignore-eos --temp 0 --think off --json-stream \

@@ -41,6 +41,7 @@ static int converse(const struct conf *cf, int *sig, struct err *e)
     struct convopts s = {0};
     int rc = convopts_from(cf, &co, &s, e);
     if (rc < 0) {
+        convopts_free(&s);
         return rc;
     }
     co.slots = 1;

@@ -7,10 +7,31 @@
 
 #include "base/jsonio.h"
 
-static const char *shown(const struct conf *cf, const char *name)
+static json_t *text_or_null(const char *s)
 {
-    const char *s = conf_str(cf, name);
-    return s ? s : "";
+    return s ? json_str_lossy(s, strlen(s)) : json_null();
+}
+
+static json_t *value_of(const struct conf *cf, const struct conf_opt *o)
+{
+    if (o->type != CONF_LIST) {
+        return text_or_null(conf_str(cf, o->name));
+    }
+    json_t *all = json_array();
+    for (size_t i = 0; i < conf_list_len(cf, o->name); i++) {
+        json_array_append_new(all, text_or_null(conf_list_at(cf, o->name, i)));
+    }
+    return all;
+}
+
+/* A line for each value, as the settings file would have it. */
+static void print_row(const struct conf *cf, const struct conf_opt *o)
+{
+    size_t n = o->type == CONF_LIST ? conf_list_len(cf, o->name) : 0;
+    for (size_t i = 0; i < n || i == 0; i++) {
+        const char *s = i < n ? conf_list_at(cf, o->name, i) : conf_str(cf, o->name);
+        printf("%-20s = %-16s # %s\n", o->name, s ? s : "", conf_origin_text(cf, o->name));
+    }
 }
 
 int cmd_config(const struct conf *cf, int nargs, char **args, struct err *e)
@@ -25,14 +46,11 @@ int cmd_config(const struct conf *cf, int nargs, char **args, struct err *e)
         }
         if (conf_flag(cf, "json")) {
             json_t *row = json_object();
-            const char *s = conf_str(cf, o->name);
-            json_object_set_new(row, "value", s ? json_str_lossy(s, strlen(s)) : json_null());
-            const char *from = conf_origin_text(cf, o->name);
-            json_object_set_new(row, "origin", json_str_lossy(from, strlen(from)));
+            json_object_set_new(row, "value", value_of(cf, o));
+            json_object_set_new(row, "origin", text_or_null(conf_origin_text(cf, o->name)));
             json_object_set_new(root, o->name, row);
         } else {
-            printf("%-20s = %-16s # %s\n", o->name, shown(cf, o->name),
-                   conf_origin_text(cf, o->name));
+            print_row(cf, o);
         }
     }
     if (conf_flag(cf, "json")) {

@@ -5,8 +5,10 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cmd/model.h"
 
 static int tristate(const struct conf *cf, const char *name)
@@ -56,6 +58,10 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
     s->stops = mem_array(o->n_stop + 1, sizeof *s->stops);
     for (size_t i = 0; i < o->n_stop; i++) {
         s->stops[i] = conf_list_at(cf, "stop", i);
+        size_t n = strlen(s->stops[i]);
+        if (n == 0 || !utf8_valid(s->stops[i], n)) {
+            return err_set(e, QE_USAGE, "stop: the text is %s", n == 0 ? "empty" : "not UTF-8");
+        }
     }
     o->stop = s->stops;
     return 0;

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "cmd/model.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,15 +82,17 @@ int model_find(const char *name, char **path, struct err *e)
         found = find_demo();
     }
     int rc = 0;
+    struct stat st;
+    bool there = !found && stat(name, &st) == 0;
     if (found) {
         *path = found;
+    } else if (there) {
+        rc = err_set(e, QE_NOTFOUND,
+                     "%s is a folder, not a model file (quasar convert makes one of it)", name);
+    } else if (errno != ENOENT && errno != ENOTDIR) {
+        rc = err_sys(e, QE_IO, errno, "cannot open %s", name);
     } else if (strchr(name, '/')) {
-        struct stat st;
-        rc =
-            stat(name, &st) == 0
-                ? err_set(e, QE_NOTFOUND,
-                          "%s is a folder, not a model file (quasar convert makes one of it)", name)
-                : err_set(e, QE_NOTFOUND, "there is no model file %s", name);
+        rc = err_set(e, QE_NOTFOUND, "there is no model file %s", name);
     } else {
         rc = err_set(e, QE_NOTFOUND,
                      "there is no model \"%s\": no such file, and %s has none of that name", name,

@@ -62,7 +62,7 @@ const struct conf_opt options_table[] = {
     {"top-p", 0, CONF_NUM, NULL, 0, 1, NULL, C_GENERATE, "P", "keep the nucleus of mass P", false},
     {"min-p", 0, CONF_NUM, NULL, 0, 1, NULL, C_GENERATE, "P",
      "drop what is less than P times as likely as the likeliest", false},
-    {"seed", 0, CONF_INT, NULL, 0, 9e18, NULL, C_GENERATE, "N", "random seed", false},
+    {"seed", 0, CONF_INT, NULL, 0, 0x1p63, NULL, C_GENERATE, "N", "random seed", false},
     {"stop", 0, CONF_LIST, NULL, NO_BOUNDS, NULL, C_GENERATE, "TEXT",
      "end the answer before this text (repeatable)", false},
     {"max-tokens", 'n', CONF_INT, NULL, 1, 1 << 20, NULL, C_GENERATE, "N",

@@ -57,6 +57,19 @@ static int read_named(const char *path, struct buf *out, struct err *e)
     return io_read_file(path, CHAT_TEXT_MAX, out, e);
 }
 
+/* A JSON document; what is wrong with it is told with the name of its file. */
+static int read_json(const char *path, struct buf *out, struct err *e)
+{
+    int rc = read_named(path, out, e);
+    json_t *v = NULL;
+    if (rc == 0) {
+        rc = json_parse(out->data, out->len, strcmp(path, "-") == 0 ? "standard input" : path, &v,
+                        e);
+    }
+    json_decref(v);
+    return rc;
+}
+
 static int parse_ids(const char *s, struct tok_ids *out, struct err *e)
 {
     const char *p = s;
@@ -143,6 +156,9 @@ static int gather(const struct conf *cf, struct prompt_in *p, struct err *e)
     const char *messages = conf_str(cf, "messages");
     const char *tokens = conf_str(cf, "tokens");
     const char *tools = conf_str(cf, "tools");
+    if (messages && tools && strcmp(messages, "-") == 0 && strcmp(tools, "-") == 0) {
+        return err_set(e, QE_USAGE, "--messages and --tools cannot both be standard input");
+    }
     p->raw = conf_flag(cf, "raw");
     if (p->raw && (messages || tools)) {
         return err_set(e, QE_USAGE, "--raw has no chat template: it goes with text, not with --%s",
@@ -153,7 +169,7 @@ static int gather(const struct conf *cf, struct prompt_in *p, struct err *e)
     }
     int rc = 0;
     if (tools) {
-        rc = read_named(tools, &p->tools, e);
+        rc = read_json(tools, &p->tools, e);
     }
     if (rc < 0) {
         return rc;
@@ -164,7 +180,7 @@ static int gather(const struct conf *cf, struct prompt_in *p, struct err *e)
     }
     if (messages) {
         p->is_messages = true;
-        return read_named(messages, &p->messages, e);
+        return read_json(messages, &p->messages, e);
     }
     rc = gather_text(cf, p, e);
     if (rc == 0 && tools) {

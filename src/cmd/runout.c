@@ -271,11 +271,23 @@ static void print_stats(const struct chat_result *r)
             r->rounds > 0 ? (double)r->n_ids / r->rounds : 0, r->seed);
 }
 
+/* The thought counts too; without this line an answer that -n cut off before its
+ * first word would look like none. */
+static void print_unsaid(const struct chat_result *r)
+{
+    if (r->reason == CE_R_LENGTH && r->text.len == 0 && r->thought.len > 0) {
+        fprintf(stderr,
+                "quasar: the %zu tokens ended in the thought: give a larger -n, or --think off\n",
+                r->n_ids);
+    }
+}
+
 void runout_end(struct runout *o, const struct chat_result *r)
 {
     switch (o->form) {
     case OUT_TEXT:
         end_thought(o);
+        print_unsaid(r);
         if (o->in_line) {
             putchar('\n');
         }

@@ -17,6 +17,21 @@
 #define MAX_JSON     ((size_t)256 << 20)
 #define MAX_TEMPLATE ((size_t)1 << 20)
 
+/* A file, or standard input by the name -. */
+static int read_json(const char *path, json_t **out, struct err *e)
+{
+    if (strcmp(path, "-") != 0) {
+        return json_parse_file(path, MAX_JSON, out, e);
+    }
+    struct buf b = BUF_INIT;
+    int rc = io_read_fd(STDIN_FILENO, "standard input", MAX_JSON, &b, e);
+    if (rc == 0) {
+        rc = json_parse(b.data, b.len, "standard input", out, e);
+    }
+    buf_free(&b);
+    return rc;
+}
+
 static int open_model(const struct conf *cf, struct container **out, struct err *e)
 {
     char *path = NULL;
@@ -131,9 +146,9 @@ int cmd_template(const struct conf *cf, int nargs, char **args, struct err *e)
     json_t *messages = NULL, *tools = NULL;
     struct rendered r = {0};
     struct template_opts o = {.kind = TPL_DEMO};
-    int rc = json_parse_file(conf_str(cf, "messages"), MAX_JSON, &messages, e);
+    int rc = read_json(conf_str(cf, "messages"), &messages, e);
     if (rc == 0 && conf_str(cf, "tools")) {
-        rc = json_parse_file(conf_str(cf, "tools"), MAX_JSON, &tools, e);
+        rc = read_json(conf_str(cf, "tools"), &tools, e);
     }
     if (rc == 0) {
         rc = open_model(cf, &c, e);

@@ -87,12 +87,48 @@ static json_t *with_system(const json_t *messages, const char *system)
     return all;
 }
 
+static bool is_vision(const json_t *part)
+{
+    static const char *const keys[] = {"image", "image_url", "video"};
+    const char *type = json_string_value(json_object_get(part, "type"));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (json_object_get(part, keys[i]) || (type && strcmp(type, keys[i]) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The template has places for pictures, but nothing here fills them. */
+static int refuse_vision(const json_t *messages, struct err *e)
+{
+    size_t i = 0, k = 0;
+    const json_t *m = NULL, *part = NULL;
+    json_array_foreach((json_t *)(uintptr_t)messages, i, m)
+    {
+        json_array_foreach(json_object_get(m, "content"), k, part)
+        {
+            if (is_vision(part)) {
+                return err_set(e, QE_UNSUPPORTED,
+                               "messages[%zu] has an image or a video: this version reads text "
+                               "only, leave that part out",
+                               i);
+            }
+        }
+    }
+    return 0;
+}
+
 int prompt_messages(const struct prompt *p, const json_t *messages, const json_t *tools,
                     const struct settings *s, struct tok_ids *ids, bool *opens_thought,
                     struct err *e)
 {
     if (!p->has_template) {
         return err_set(e, p->no_template.code, "%s", p->no_template.msg);
+    }
+    int rc = refuse_vision(messages, e);
+    if (rc < 0) {
+        return rc;
     }
     struct template_opts o = {
         .kind = p->kind,
@@ -103,7 +139,7 @@ int prompt_messages(const struct prompt *p, const json_t *messages, const json_t
     };
     json_t *all = with_system(messages, s->system);
     struct rendered r = {0};
-    int rc = template_render(all, tools, &o, &r, e);
+    rc = template_render(all, tools, &o, &r, e);
     if (rc == 0) {
         *opens_thought = r.opens_thought;
         rc = rendered_encode(&r, p->tok, ids, e);

@@ -65,7 +65,7 @@ int plan_check_space(const char *dst, uint64_t n, struct err *e)
     if (statvfs(dir, &v) < 0) {
         rc = err_sys(e, QE_IO, errno, "cannot write to %s", dir);
     } else if ((uint64_t)v.f_bavail * v.f_frsize < n) {
-        rc = err_set(e, QE_IO, "%s needs %.1f GB, the disk under %s has %.1f GB free", dst,
+        rc = err_set(e, QE_IO, "%s needs %.2f GB, the disk under %s has %.2f GB free", dst,
                      (double)n / 1e9, dir, (double)v.f_bavail * (double)v.f_frsize / 1e9);
     }
     free(dir);
@@ -77,8 +77,14 @@ static int check_target(const char *src, const char *dst, const struct convert_o
 {
     struct stat a;
     struct stat b;
-    if (stat(dst, &b) < 0) {
+    if (!src[0] || !dst[0]) {
+        return err_set(e, QE_USAGE, "the name of the %s is empty", src[0] ? "target" : "source");
+    }
+    if (lstat(dst, &b) < 0) {
         return 0;
+    }
+    if (S_ISLNK(b.st_mode)) {
+        (void)stat(dst, &b);
     }
     if (stat(src, &a) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino) {
         return err_set(e, QE_USAGE, "%s is both the source and the target", dst);
@@ -89,6 +95,9 @@ static int check_target(const char *src, const char *dst, const struct convert_o
     if (S_ISDIR(b.st_mode) != (o->to == CONVERT_HF)) {
         return err_set(e, QE_USAGE, "%s is %s", dst,
                        o->to == CONVERT_HF ? "not a folder" : "a folder, the target is a file");
+    }
+    if (!S_ISDIR(b.st_mode) && !S_ISREG(b.st_mode) && !S_ISLNK(b.st_mode)) {
+        return err_set(e, QE_USAGE, "%s is a device or a pipe: the target must be a file", dst);
     }
     return 0;
 }

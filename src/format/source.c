@@ -2,6 +2,7 @@
 #include "config.h"
 #include "format/source.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,7 +168,7 @@ int source_open(const char *path, struct source **out, struct err *e)
     struct stat st;
     int rc = 0;
     if (stat(path, &st) < 0) {
-        rc = err_set(e, QE_NOTFOUND, "cannot open %s: no such file or directory", path);
+        rc = err_sys(e, errno == ENOENT ? QE_NOTFOUND : QE_IO, errno, "cannot open %s", path);
     } else if (S_ISDIR(st.st_mode)) {
         rc = source_open_hf(path, s, e);
     } else {
