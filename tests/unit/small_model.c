@@ -77,7 +77,7 @@ struct writing {
 static void tensor(struct writing *x, const char *name, int n_dims, uint64_t a, uint64_t b,
                    uint64_t c)
 {
-    char full[256];
+    char full[288];
     bool bare = strncmp(name, "mtp.", 4) == 0 || strncmp(name, "lm_head", 7) == 0;
     snprintf(full, sizeof full, "%s%s",
              bare           ? ""
