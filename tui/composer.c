@@ -285,13 +285,17 @@ static void chip_label(const struct composer *c, size_t i, char out[64])
     for (size_t k = 0; k < b->len; k++) {
         rows += b->data[k] == '\n' && k + 1 < b->len;
     }
-    if (b->len < 10240) {
-        snprintf(out, 64, "[paste %zu: %zu line%s, %.1f KB]", i + 1, rows, rows == 1 ? "" : "s",
-                 (double)b->len / 1024);
+    char size[24];
+    if (b->len < 1024) {
+        snprintf(size, sizeof size, "%zu byte%s", b->len, b->len == 1 ? "" : "s");
+    } else if (b->len < 10240) {
+        snprintf(size, sizeof size, "%.1f KB", (double)b->len / 1024);
+    } else if (b->len < (size_t)10 << 20) {
+        snprintf(size, sizeof size, "%zu KB", b->len / 1024);
     } else {
-        snprintf(out, 64, "[paste %zu: %zu line%s, %zu KB]", i + 1, rows, rows == 1 ? "" : "s",
-                 b->len / 1024);
+        snprintf(size, sizeof size, "%zu MB", b->len >> 20);
     }
+    snprintf(out, 64, "[paste %zu: %zu line%s, %s]", i + 1, rows, rows == 1 ? "" : "s", size);
 }
 
 /* Where a character of the line is drawn. */
@@ -404,6 +408,23 @@ static void set_text(struct composer *c, const char *p, size_t n)
     free(w);
 }
 
+/* The character of a chip with this text, an old one where there is one; 0: no
+ * room for another. */
+static wchar_t chip_of(struct composer *c, const char *p, size_t n)
+{
+    size_t i = 0;
+    while (i < c->n_chips && (c->chips[i].len != n || memcmp(c->chips[i].data, p, n) != 0)) {
+        i++;
+    }
+    if (i == COMPOSER_CHIPS) {
+        return 0;
+    }
+    if (i == c->n_chips) {
+        buf_add(&c->chips[c->n_chips++], p, n);
+    }
+    return (wchar_t)(CHIP_FIRST + i);
+}
+
 static void history_step(struct composer *c, int dir)
 {
     size_t n = history_count(c->hist);
@@ -426,7 +447,13 @@ static void history_step(struct composer *c, int dir)
         set_text(c, c->stash.data ? c->stash.data : "", c->stash.len);
     } else {
         const char *s = history_at(c->hist, c->hist_at);
-        set_text(c, s, strlen(s));
+        size_t len = strlen(s);
+        wchar_t chip = len > COMPOSER_DRAFT_MAX / 2 ? chip_of(c, s, len) : 0;
+        if (chip) {
+            replace_line(c, &chip, 1, 1);
+        } else {
+            set_text(c, s, len < COMPOSER_DRAFT_MAX ? len : COMPOSER_DRAFT_MAX);
+        }
     }
 }
 

@@ -132,7 +132,7 @@ void history_free(struct history *h)
 
 int history_add(struct history *h, const char *p, size_t n, struct err *e)
 {
-    if (n == 0 || n > RECORD_MAX ||
+    if (n == 0 ||
         (h->n && strlen(h->item[h->n - 1]) == n && memcmp(h->item[h->n - 1], p, n) == 0)) {
         return 0;
     }
@@ -140,7 +140,7 @@ int history_add(struct history *h, const char *p, size_t n, struct err *e)
     escape(p, n, &b);
     push(h, unescape(b.data, b.len - 1));
     int rc = 0;
-    if (h->path) {
+    if (h->path && n <= RECORD_MAX) { /* longer ones last as long as the program */
         char *dir = mem_strdup(h->path);
         char *slash = strrchr(dir, '/');
         if (slash && slash != dir) {

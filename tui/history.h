@@ -17,7 +17,8 @@ struct history;
 struct history *history_create(const char *path, struct err *e);
 void history_free(struct history *h);
 
-/* Adds a prompt unless it repeats the last one, is empty or is over 64 KB. */
+/* Adds a prompt unless it repeats the last one or is empty. One of over 64 KB
+ * lasts as long as h and does not go into the file. */
 int history_add(struct history *h, const char *p, size_t n, struct err *e);
 size_t history_count(const struct history *h);
 /* Borrowed until the next add; NUL terminated. */

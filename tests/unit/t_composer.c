@@ -266,6 +266,37 @@ static void test_history(void **state)
     end(&w);
 }
 
+/* A draft of any length can be got back, as a chip. */
+static void test_history_long(void **state)
+{
+    struct world w;
+    size_t n = 3 << 20;
+    char *big = malloc(n);
+    struct buf b = BUF_INIT;
+    (void)state;
+    assert_non_null(big);
+    memset(big, 'x', n);
+    begin(&w, false);
+    assert_int_equal(history_add(w.h, big, n, NULL), 0);
+    assert_int_equal(history_count(w.h), 1);
+    composer_clear(w.c);
+    for (int i = 0; i < COMPOSER_CHIPS + 6; i++) { /* more often than there are chips */
+        type(&w, "\x1b[A");
+        type(&w, "\x1b[B");
+    }
+    type(&w, "\x1b[A");
+    composer_display(w.c, &b);
+    assert_int_equal(b.len, strlen("[paste 1: 1 line, 3072 KB]"));
+    assert_memory_equal(b.data, "[paste 1: 1 line, 3072 KB]", b.len);
+    buf_truncate(&b, 0);
+    composer_text(w.c, &b);
+    assert_int_equal(b.len, n);
+    assert_memory_equal(b.data, big, n);
+    buf_free(&b);
+    free(big);
+    end(&w);
+}
+
 static void test_history_file(void **state)
 {
     char path[] = "/tmp/quasar-history-XXXXXX";
@@ -277,6 +308,12 @@ static void test_history_file(void **state)
     assert_int_equal(history_add(h, "a\\n\nb", 5, &e), 0);
     assert_int_equal(history_add(h, "zwei", 4, &e), 0);
     assert_int_equal(history_count(h), 2);
+    char *big = calloc(1, 70000);
+    assert_non_null(big);
+    memset(big, 'x', 69999);
+    assert_int_equal(history_add(h, big, 69999, &e), 0); /* not for the file */
+    assert_int_equal(history_count(h), 3);
+    free(big);
     history_free(h);
     h = history_create(path, &e);
     assert_int_equal(history_count(h), 2);
@@ -396,12 +433,12 @@ int main(void)
     setenv("TERM", "xterm", 1);
     setenv("HOME", "/nonexistent", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_editing),     cmocka_unit_test(test_clusters),
-        cmocka_unit_test(test_lines),       cmocka_unit_test(test_chips),
-        cmocka_unit_test(test_limit),       cmocka_unit_test(test_undo),
-        cmocka_unit_test(test_history),     cmocka_unit_test(test_history_file),
-        cmocka_unit_test(test_vi),          cmocka_unit_test(test_quoted),
-        cmocka_unit_test(test_random_keys),
+        cmocka_unit_test(test_editing),      cmocka_unit_test(test_clusters),
+        cmocka_unit_test(test_lines),        cmocka_unit_test(test_chips),
+        cmocka_unit_test(test_limit),        cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_history),      cmocka_unit_test(test_history_long),
+        cmocka_unit_test(test_history_file), cmocka_unit_test(test_vi),
+        cmocka_unit_test(test_quoted),       cmocka_unit_test(test_random_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
