@@ -159,6 +159,19 @@ sed -n '/Loading the model/,/^rc=/p' "$tmp/raw" | grep -q $'[\033\b]' && wrong '
 grep -q 'Loading the model' "$tmp/raw" || wrong 'nothing was recorded'
 result 'line mode'
 
+# Only answers go into a file; the talk is on the terminal.
+args="--plain >$tmp/answers"
+program
+args=
+wait_for '^You: ?$'
+text hello
+key Enter
+wait_until grep -q '^got 5 bytes' "$tmp/answers"
+key C-d
+wait_for '^rc=0'
+[ "$(wc -l <"$tmp/answers")" = 1 ] || wrong "not only the answer: $(cat "$tmp/answers")"
+result 'standard output is a file'
+
 # ---- the program itself, on the demo model ----
 real=${QUASAR_BIN:?} model=${QUASAR_SRCDIR:-.}/models/demo.qsr
 shell 100 30 XDG_STATE_HOME="$tmp/state" XDG_CONFIG_HOME="$tmp/config"
@@ -189,6 +202,9 @@ got=$(echo 'Say hello.' | "$real" "$model" 2>/dev/null)
 "$real" no-such-command 2>"$tmp/err"
 [ $? -eq 2 ] && grep -q 'no command and no model "no-such-command"' "$tmp/err" ||
     bad="an unknown word: $(cat "$tmp/err")"
+echo hello | "$real" "$tmp" 2>"$tmp/err"
+[ $? -eq 1 ] &&
+    grep -q 'is a folder, not a model file' "$tmp/err" || bad="a folder: $(cat "$tmp/err")"
 "$real" --keys | grep -q '\^C .*stop the answer' || bad='--keys does not list ^C'
 result 'a prompt on standard input; an unknown word; --keys'
 

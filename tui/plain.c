@@ -1,6 +1,7 @@
 /* Line mode, for screen readers, dumb terminals and logs: text only goes
  * forward. A ^C stops the answer; at the prompt, ^C twice or the end of input
- * leaves. The terminal stays in its own line discipline. */
+ * leaves. The terminal stays in its own line discipline. When standard output
+ * is no terminal, only the answers go there, and the talk to standard error. */
 #include "config.h"
 #include "tui/tui.h"
 
@@ -23,6 +24,7 @@ static _Atomic int interrupts; /* SIGINTs not looked at yet */
 struct plain {
     struct conv *conv;
     struct chat *chat;
+    FILE *talk; /* for all but the answers: standard output when it is a terminal */
     bool ascii; /* the locale cannot write every character */
     struct buf line, in;
     bool eof;
@@ -43,14 +45,14 @@ static bool take_interrupt(void)
     return atomic_exchange(&interrupts, 0) > 0;
 }
 
-static void say(const struct plain *p, const char *s, size_t n)
+static void say(const struct plain *p, FILE *to, const char *s, size_t n)
 {
     struct buf b = BUF_INIT;
     text_filter(s, n, p->ascii, NULL, &b);
     for (size_t i = 0; p->ascii && i < b.len; i++) {
         b.data[i] = (unsigned char)b.data[i] < 0x80 ? b.data[i] : '?';
     }
-    fwrite(b.data ? b.data : "", 1, b.len, stdout);
+    fwrite(b.data ? b.data : "", 1, b.len, to);
     buf_free(&b);
 }
 
@@ -97,10 +99,10 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
     case CE_READY: {
         struct view_model m;
         conv_view_model(p->conv, &m);
-        printf("%s%s%s is ready, on %s %s.\n", m.name, m.tier[0] ? " " : "", m.tier, m.backend,
-               m.device);
+        fprintf(p->talk, "%s%s%s is ready, on %s %s.\n", m.name, m.tier[0] ? " " : "", m.tier,
+                m.backend, m.device);
         if (m.fallback[0]) {
-            printf("The GPU is not used: %s\n", m.fallback);
+            fprintf(p->talk, "Note: %s.\n", m.fallback);
         }
         *over = *over || !chat_busy(p->chat);
         break;
@@ -113,7 +115,7 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
     case CE_THOUGHT:
         if (!p->thinking) {
             p->thinking = true;
-            fputs("(thinking)\n", stdout);
+            fputs("(thinking)\n", p->talk);
         }
         break;
     case CE_TEXT:
@@ -125,10 +127,10 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
                 s++;
                 n--;
             }
-            fputs(n ? "Model: " : "", stdout);
+            fputs(n && p->talk == stdout ? "Model: " : "", stdout);
             p->spoke = n > 0;
         }
-        say(p, s, n);
+        say(p, stdout, s, n);
         break;
     }
     case CE_END:
@@ -141,21 +143,22 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
         case CE_R_TOOL:
             break;
         case CE_R_LENGTH:
-            puts("(cut off: the token limit or the end of the context is reached)");
+            fputs("(cut off: the token limit or the end of the context is reached)\n", p->talk);
             break;
         case CE_R_CANCELLED:
-            puts("(stopped)");
+            fputs("(stopped)\n", p->talk);
             break;
         case CE_R_ERROR:
-            fputs("(failed: ", stdout);
-            say(p, ev->text.data ? ev->text.data : "", ev->text.len);
-            puts(")");
+            fputs("(failed: ", p->talk);
+            say(p, p->talk, ev->text.data ? ev->text.data : "", ev->text.len);
+            fputs(")\n", p->talk);
             break;
         }
         *over = true;
         break;
     }
     fflush(stdout);
+    fflush(p->talk);
 }
 
 /* Follows events until the turn (or loading) is over; ^C stops it. Returns
@@ -197,12 +200,17 @@ static void show_status(const struct plain *p)
     chat_view(p->chat, &v);
     status_count(v.context_used, used);
     status_count(m.ctx, ctx);
-    printf("%s %s on %s %s. Context %s of %s tokens.", m.name, m.tier, m.backend, m.device, used,
-           ctx);
+    fprintf(p->talk, "%s %s on %s %s. Context %s of %s tokens.", m.name, m.tier, m.backend,
+            m.device, used, ctx);
     if (v.tok_s > 0) {
-        printf(" Last answer: %d tokens, %.0f per second.", v.output_tokens, v.tok_s);
+        fprintf(p->talk, " Last answer: %d tokens, %.0f per second.", v.output_tokens, v.tok_s);
     }
-    putchar('\n');
+    putc('\n', p->talk);
+}
+
+static void answer(const struct plain *p, const char *s)
+{
+    fprintf(p->talk, "%s\n", s);
 }
 
 /* A line that starts with a slash; false: leave. */
@@ -219,18 +227,21 @@ static bool command(struct plain *p, char *s)
     }
     if (strcmp(word, "/new") == 0) {
         chat_clear(p->chat);
-        puts("A new conversation.");
+        fputs("A new conversation.\n", p->talk);
     } else if (strcmp(word, "/status") == 0) {
         show_status(p);
     } else if (strcmp(word, "/set") == 0 && (key = strtok_r(NULL, " ", &s)) && s && s[0]) {
-        puts(chat_set(p->chat, key, s, &e) == 0 ? "Set." : e.msg);
+        answer(p, chat_set(p->chat, key, s, &e) == 0 ? "Set." : e.msg);
     } else if (strcmp(word, "/think") == 0 && s && s[0]) {
-        puts(chat_set(p->chat, "think", s, &e) == 0 ? "Set." : e.msg);
+        answer(p, chat_set(p->chat, "think", s, &e) == 0 ? "Set." : e.msg);
     } else if (strcmp(word, "/system") == 0) {
-        puts(chat_set(p->chat, "system", s && s[0] ? s : "default", &e) == 0 ? "Set." : e.msg);
+        answer(p, chat_set(p->chat, "system", s && s[0] ? s : "default", &e) == 0 ? "Set." : e.msg);
     } else {
-        puts("/new  /status  /system [TEXT]  /think on|off  /set KEY VALUE  /quit\n"
-             "A line that ends with a backslash goes on. // sends a text with a slash.");
+        if (strcmp(word, "/help") != 0) {
+            fprintf(p->talk, "That is no command here. There are:\n");
+        }
+        answer(p, "/new  /status  /system [TEXT]  /think on|off  /set KEY VALUE  /quit\n"
+                  "A line that ends with a backslash goes on. // sends a text with a slash.");
     }
     return true;
 }
@@ -239,20 +250,20 @@ static bool converse(struct plain *p, struct err *e)
 {
     bool armed = false;
     for (;;) {
-        fputs("You: ", stdout);
-        fflush(stdout);
+        fputs("You: ", p->talk);
+        fflush(p->talk);
         int got = read_line(p);
         if (got == 0) {
-            putchar('\n');
+            putc('\n', p->talk);
             return true;
         }
         if (got < 0) {
             if (armed) {
-                putchar('\n');
+                putc('\n', p->talk);
                 return true;
             }
             armed = true;
-            puts("\n(Control-C again leaves)");
+            fputs("\n(Control-C again leaves)\n", p->talk);
             continue;
         }
         armed = false;
@@ -272,7 +283,7 @@ static bool converse(struct plain *p, struct err *e)
         } else if (text.data[0] == '/' && !skip) {
             go_on = command(p, text.data);
         } else if (chat_send(p->chat, text.data + skip, text.len - skip, e) < 0) {
-            printf("(not sent: %s)\n", e->msg);
+            fprintf(p->talk, "(not sent: %s)\n", e->msg);
         } else {
             go_on = follow(p) && !p->failed;
         }
@@ -297,8 +308,9 @@ int tui_plain(struct conv *c, const struct tui_opts *o, struct err *e)
     sa.sa_handler = on_interrupt; /* without SA_RESTART: it ends read and poll */
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, &old);
-    puts("Loading the model. Type /help for commands; the end of input leaves.");
-    fflush(stdout);
+    p.talk = isatty(STDOUT_FILENO) ? stdout : stderr;
+    answer(&p, "Loading the model. Type /help for commands; the end of input leaves.");
+    fflush(p.talk);
     int rc = follow(&p) ? 0 : QE_CANCELLED;
     if (rc == 0 && !p.failed) {
         (void)converse(&p, e);

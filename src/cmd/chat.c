@@ -16,8 +16,9 @@
 bool chat_is_model(const char *word)
 {
     size_t n = strlen(word);
-    if (n > 4 && (strcmp(word + n - 4, ".qsr") == 0 || strcmp(word + n - 4, ".q27") == 0)) {
-        return true;
+    if (strchr(word, '/') ||
+        (n > 4 && (strcmp(word + n - 4, ".qsr") == 0 || strcmp(word + n - 4, ".q27") == 0))) {
+        return true; /* the word means a file, there or not */
     }
     char *path = NULL;
     if (model_find(word, &path, NULL) < 0) {
