@@ -45,7 +45,8 @@ static char *try_named(const char *dir, const char *name)
     return p;
 }
 
-/* models/demo.qsr beside the folder that the program lies in. */
+/* models/demo.qsr beside the folder that the program lies in, in the share folder
+ * there (an installed tree may be moved), or where it was installed. */
 static char *find_demo(void)
 {
     char exe[PATH_MAX];
@@ -59,9 +60,12 @@ static char *find_demo(void)
                 *slash = 0;
             }
         }
-        char *dir = io_join(exe, "models");
-        found = try_in(dir, "demo.qsr");
-        free(dir);
+        static const char *const dirs[] = {"models", "share/quasar/models"};
+        for (size_t i = 0; i < 2 && !found; i++) {
+            char *dir = io_join(exe, dirs[i]);
+            found = try_in(dir, "demo.qsr");
+            free(dir);
+        }
     }
     return found ? found : try_in(PKGDATADIR "/models", "demo.qsr");
 }
