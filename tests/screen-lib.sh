@@ -15,7 +15,8 @@ export TMUX_TMPDIR=$tmp LC_ALL=C.UTF-8 HOME=$tmp TMUX='' FAKE_HISTORY=$tmp/histo
 export ASAN_OPTIONS=detect_leaks=0:log_path=$tmp/asan UBSAN_OPTIONS=log_path=$tmp/asan
 unset NO_COLOR ACCESSIBLE VISUAL EDITOR
 t() { tmux -L "$sock" -f /dev/null -u "$@"; }
-trap 't kill-server 2>/dev/null; rm -rf "$tmp"' EXIT
+# the server may still write while it ends
+trap 't kill-server 2>/dev/null; rm -rf "$tmp" 2>/dev/null || { sleep 1; rm -rf "$tmp"; }' EXIT
 cat >"$tmp/rc" <<'RC'
 PS1='shell> '
 RC

@@ -9,6 +9,7 @@ wait_for 'fake q8, on cpu script'
 must ' quasar +fake q8  cpu script  F1 help'
 must '^ ctx 0/4.1K .* 0%   - t/s'
 must 'Enter +send the message'
+must '\^D quit$'
 result 'start: what runs, what to press'
 
 say hello
@@ -147,13 +148,18 @@ wait_for '/export +write the conversation'
 text 'foo'
 wait_for '^ > /foo'
 key Enter
-wait_for 'no command /foo'
+wait_for 'no command /foo; /help lists them'
+must_not 'did you mean'
 must '^ > /foo'
+key C-u
+say /hlep
+wait_for 'no command /hlep; did you mean /help'
 key C-u
 say '/set temp 0.5'
 wait_for 'temp: 0.5, from the next message on'
 say '/set nonsense 1'
 wait_for 'there is no setting "nonsense"'
+must '^ max-tokens and effort$'
 key C-u
 say '/system Be brief.'
 wait_for 'system: Be brief.'
@@ -217,6 +223,18 @@ key Enter
 wait_for 'got 9 bytes, 2 lines'
 result 'a big paste is a chip, a small one is text; every byte is sent'
 
+head -c 100000 /dev/zero | tr '\0' y >"$tmp/paste"
+t load-buffer "$tmp/paste"
+t paste-buffer -p
+wait_for '^ > \[paste 1: 1 line, 97 KB\]'
+key C-c
+wait_for 'the draft is in the history'
+key Up
+wait_for '^ > \[paste 1: 1 line, 97 KB\]'
+key Enter
+wait_for 'got 100000 bytes'
+result 'a draft of any length comes back from the history'
+
 # ---- sizes ----
 say 'md please'
 wait_for 'See the manual'
@@ -231,6 +249,8 @@ must '^ │ three$'
 must '^── idle ─{150,}'
 size 30 8
 wait_for '40x10 needed, now 30x8'
+size 20 5
+wait_for '^40x10!$'
 size 1 1
 size 2 3
 size 80 24

@@ -137,16 +137,20 @@ static void thought_facts(struct app *a, bool over)
 
 static void end_turn(struct app *a, const struct conv_event *ev)
 {
+    static const char anew[] = "/new starts a new conversation";
     char what[256] = "";
     enum role role = R_DIM;
+    struct view_chat v;
+    chat_view(a->chat, &v);
+    bool full = a->status.model.ctx > 0 && v.context_used >= a->status.model.ctx;
     switch (ev->reason) {
     case CE_R_STOP:
     case CE_R_TOOL:
         break;
     case CE_R_LENGTH:
         role = R_WARN;
-        snprintf(what, sizeof what,
-                 "cut off: the token limit or the end of the context is reached");
+        snprintf(what, sizeof what, "cut off: %s%s",
+                 full ? "the context is full; " : "the token limit is reached", full ? anew : "");
         break;
     case CE_R_CANCELLED:
         role = R_WARN;
@@ -154,7 +158,8 @@ static void end_turn(struct app *a, const struct conv_event *ev)
         break;
     case CE_R_ERROR:
         role = R_BAD;
-        snprintf(what, sizeof what, "failed: %.200s", ev->text.data ? ev->text.data : "");
+        snprintf(what, sizeof what, "failed: %.180s%s%s", ev->text.data ? ev->text.data : "",
+                 full ? "; " : "", full ? anew : "");
         break;
     }
     if (a->thinking) {
@@ -177,9 +182,7 @@ static void on_ready(struct app *a)
     struct view_model m;
     conv_view_model(a->conv, &m);
     if (m.fallback[0]) {
-        char s[200];
-        snprintf(s, sizeof s, "on the CPU: %s", m.fallback);
-        app_note(a, R_WARN, "%s", s);
+        app_note(a, R_WARN, "%s", m.fallback);
     }
 }
 

@@ -239,6 +239,8 @@ void command_editor(struct app *a)
     unlink(path);
     if (rc < 0) {
         app_note(a, R_BAD, "%s", e.msg);
+    } else if (status == 127) {
+        app_note(a, R_WARN, "there is no editor %s; set VISUAL or EDITOR to one", editor);
     } else if (status != 0) {
         app_note(a, R_WARN, "%s ended with status %d; the draft is as it was", editor, status);
     } else {

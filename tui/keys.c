@@ -20,7 +20,7 @@ static const struct key_action table[] = {
      {"^C"},
      NULL,
      NULL,
-     "stop the answer; else clear the draft; else quit (twice)"},
+     "stop the answer; else clear the draft; twice: quit"},
     {ACT_ESCAPE, CTX_COMPOSER, {"Esc"}, NULL, NULL, "close a list; else stop the answer"},
     {ACT_EOF, CTX_COMPOSER, {"^D"}, NULL, NULL, "quit, when the composer is empty"},
     {ACT_FOCUS, CTX_BOTH, {"Tab", "Shift-Tab"}, NULL, NULL, "between composer and transcript"},
@@ -55,7 +55,7 @@ static const struct key_action table[] = {
     {ACT_HELP, CTX_TRANSCRIPT, {"?"}, NULL, NULL, "this list"},
     {ACT_REDRAW, CTX_BOTH, {"^L"}, NULL, NULL, "draw everything again"},
     {ACT_SUSPEND, CTX_BOTH, {"^Z"}, NULL, NULL, "suspend"},
-    {ACT_NEW, 0, {NULL}, "/new", NULL, "forget this conversation, start a new one"},
+    {ACT_NEW, 0, {NULL}, "/new", NULL, "start a new conversation; this one stays saved"},
     {ACT_THINK, 0, {NULL}, "/think", "on|off|show|hide", "think before answering; show thoughts"},
     {ACT_SYSTEM, 0, {NULL}, "/system", "[TEXT]", "set the system prompt (empty: none)"},
     {ACT_COPY, 0, {NULL}, "/copy", NULL, "copy the last answer"},
@@ -164,7 +164,7 @@ static size_t distance(const char *a, size_t n, const char *b)
 
 const struct key_action *keys_command(const char *word, size_t n, const char **nearest)
 {
-    size_t best = 4;
+    size_t best = n / 2 < 3 ? n / 2 + 1 : 4; /* farther than half the word is a guess */
     *nearest = NULL;
     for (size_t i = 0; i < N_TABLE; i++) {
         const char *c = table[i].command;
@@ -199,7 +199,7 @@ static void section(const char *title, unsigned ctx, unsigned not_ctx, struct bu
         if ((table[i].ctx & CTX_BOTH) == ctx && !(table[i].ctx & not_ctx)) {
             char keys[48];
             join_keys(&table[i], keys);
-            buf_printf(out, "  %-24s %s\n", keys, table[i].help);
+            buf_printf(out, "  %-27s %s\n", keys, table[i].help);
         }
     }
     buf_addc(out, '\n');
@@ -220,7 +220,7 @@ void keys_help(unsigned ctx, struct buf *out)
             char call[48];
             snprintf(call, sizeof call, "%s %s", table[i].command,
                      table[i].args ? table[i].args : "");
-            buf_printf(out, "  %-24s %s\n", call, table[i].help);
+            buf_printf(out, "  %-27s %s\n", call, table[i].help);
         }
     }
 }

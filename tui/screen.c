@@ -171,7 +171,10 @@ static void draw_help(struct app *a, const struct layout *l)
 static void draw_too_small(const struct app *a)
 {
     char s[64];
-    snprintf(s, sizeof s, "%dx%d needed, now %dx%d", MIN_COLS, MIN_ROWS, COLS, LINES);
+    int n = snprintf(s, sizeof s, "%dx%d needed, now %dx%d", MIN_COLS, MIN_ROWS, COLS, LINES);
+    if (n > COLS) {
+        snprintf(s, sizeof s, "%dx%d!", MIN_COLS, MIN_ROWS);
+    }
     for (int y = 0; y < LINES; y++) {
         text_blank(&a->theme, y, 0, COLS);
     }
@@ -181,9 +184,26 @@ static void draw_too_small(const struct app *a)
 
 static void draw_note(const struct app *a, const struct layout *l)
 {
-    int y = l->hints >= 0 ? l->hints : l->status >= 0 ? l->status : l->rule;
-    text_blank(&a->theme, y, 0, COLS);
-    (void)text_put(&a->theme, y, 1, COLS - 1, (uint16_t)a->note_role, a->note.data);
+    int last = l->hints >= 0 ? l->hints : l->status >= 0 ? l->status : l->rule;
+    struct text_flow f = {0};
+    struct text_rows rows = {0};
+    struct text_prefix pre = {0};
+    text_prefix_push(&pre, R_TEXT, " ");
+    text_flow_add(&f, (uint16_t)a->note_role, a->note.data, a->note.len,
+                  a->theme.ascii || !a->theme.utf8);
+    struct text_wrap w = {.width = COLS - 1, .mode = WRAP_WORD, .first = &pre, .next = &pre};
+    text_wrap(&rows, &f, &w);
+    /* a long one covers what stands below the composer, or the transcript's end */
+    int n = (int)rows.n_rows;
+    int from = last - n + 1;
+    if (from < l->composer + l->composer_rows && from < last) {
+        from = l->rule - n > l->body ? l->rule - n : l->body;
+    }
+    for (int i = 0; i < n && from + i < LINES; i++) {
+        text_draw_row(&a->theme, from + i, 0, COLS, &rows, (size_t)i, 0);
+    }
+    text_rows_free(&rows);
+    text_flow_free(&f);
 }
 
 static void draw_all(struct app *a)

@@ -366,7 +366,10 @@ int chat_set(struct chat *t, const char *key, const char *value, struct err *e)
 {
     size_t n = strlen(t->settings);
     if (strcmp(key, "nonsense") == 0) {
-        return err_set(e, QE_USAGE, "there is no setting \"%s\"", key);
+        return err_set(e, QE_USAGE,
+                       "there is no setting \"%s\"; there are temp, top-k, top-p, min-p, seed, "
+                       "max-tokens and effort",
+                       key);
     }
     snprintf(t->settings + n, sizeof t->settings - n, " %s=%s", key, value);
     return 0;
