@@ -6,7 +6,7 @@ q=${QUASAR_BIN:?}
 m=$src/models/demo.qsr
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-echo 1..14
+echo 1..15
 n=0
 result() { # result TEXT STATUS
     n=$((n + 1))
@@ -42,6 +42,8 @@ score --tokens "$ids" --json && near "$(number nll "$tmp/out")" "$a" 1e-12
 result 'ids give what the text gave' $?
 score --tokens "$ids" --as decode --json && near "$(number nll "$tmp/out")" "$a" 1e-4
 result 'steps agree with prefill' $?
+score --tokens 5 --json && grep -q '"nll":null,"ppl":null' "$tmp/out"
+result 'one token alone has no loss' $?
 score -f - --json <"$tmp/text" && near "$(number nll "$tmp/out")" "$a" 1e-12
 result 'standard input is read' $?
 score -f "$tmp/text" && grep -q 'nats per token' "$tmp/out"
@@ -74,7 +76,9 @@ done
 [ "$(grep -o '"what":"decode"' "$tmp/out" | wc -l)" -eq 4 ] && [ "$(grep -o '"what":"prefill"' "$tmp/out" | wc -l)" -eq 2 ] || rc=1
 result 'bench --json has its keys and rows' $rc
 refused 2 'neither decode nor prefill' bench -m "$m" --what fly && refused 2 'no synthetic model' bench --synthetic big &&
-    refused 2 '1 to 16' bench -m "$m" --rows 17 && refused 2 'goes with --synthetic' bench -m "$m" --write x
+    refused 2 '1 to 16' bench -m "$m" --rows 17 && refused 2 'goes with --synthetic' bench -m "$m" --write x &&
+    refused 2 'goes with --synthetic' bench -m "$m" --tier q8 && refused 2 'given together' bench -m "$m" --synthetic demo &&
+    refused 2 'exists already' bench --synthetic demo --write "$tmp/text" && refused 2 'empty' bench -m "$m" --what ''
 result 'bench refuses wrong use with status 2' $?
 bench=${QUASAR_BUILDDIR:-.}/quasar-bench
 "$bench" --synthetic demo --tier q4s --backend cpu --threads 1 --reps 1 --prompt-tokens 64 >"$tmp/out" 2>"$tmp/err" &&

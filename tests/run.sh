@@ -32,7 +32,7 @@ empty() { [ ! -s "$1" ]; }
 one_line() { [ "$(wc -l <"$1")" -eq 1 ]; }
 keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1" | grep -o '"[a-z_]*":' | tr -d '":\n ' ; }
 
-echo 1..48
+echo 1..50
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -202,6 +202,19 @@ kill -INT $pid
 wait $pid
 [ $? -eq 130 ] && grep -q '"finish_reason":"cancelled"' "$t/out" && grep -q delta "$t/out"
 ok 'an interrupt: what there is, status 130'
+for sig in TERM HUP; do
+    "$q" run -m "$model" --threads 1 -p 'Count to a million.' --ignore-eos --temp 0 --think off --json-stream \
+        </dev/null >"$t/out" 2>"$t/err" &
+    pid=$!
+    for i in $(seq 1 200); do
+        grep -q delta "$t/out" 2>/dev/null && break
+        sleep 0.1
+    done
+    kill -$sig $pid
+    wait $pid
+    [ $? -eq 130 ] && grep -q '"finish_reason":"cancelled"' "$t/out"
+    ok "SIG$sig ends it as well"
+done
 { "$q" run -m "$model" --threads 1 -p 'Count to a million.' --ignore-eos --temp 0 --think off --json-stream \
     -n 400 </dev/null 2>"$t/err"; echo $? >"$t/status"; } | head -1 >"$t/out"
 one_line "$t/out" && empty "$t/err"

@@ -306,6 +306,12 @@ static bool name_file(struct tmp_out *t, const char *path)
 
 int tmp_out_create(struct tmp_out *t, const char *path, mode_t mode, struct err *e)
 {
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        /* a rename would put a file in the place of /dev/null */
+        return err_set(e, QE_IO, "cannot create %s: %s is there, not a file", path,
+                       S_ISDIR(st.st_mode) ? "a folder" : "a device or a pipe");
+    }
     char *tmp = NULL;
     int fd = open_unnamed(path, &tmp);
     if (fd < 0) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/jsonio.h"
@@ -232,6 +233,9 @@ struct plan {
 static int read_plan(const struct conf *cf, struct plan *p, struct err *e)
 {
     const char *what = conf_str(cf, "what");
+    if (!*what) {
+        return err_set(e, QE_USAGE, "--what is empty: it lists decode, prefill");
+    }
     while (*what) {
         size_t n = strcspn(what, ",");
         if (n == 6 && memcmp(what, "decode", n) == 0) {
@@ -308,6 +312,25 @@ static int run_plan(const struct conf *cf, struct engine *g, const struct plan *
     return rc;
 }
 
+/* Options that have no meaning beside or without --synthetic. */
+static int check_synthetic(const struct conf *cf, struct err *e)
+{
+    const char *path = conf_str(cf, "write");
+    struct stat st;
+    if (!conf_str(cf, "synthetic")) {
+        return path || conf_str(cf, "tier")
+                   ? err_set(e, QE_USAGE, "--%s goes with --synthetic", path ? "write" : "tier")
+                   : 0;
+    }
+    if (conf_origin_of(cf, "model") == CONF_ARG) {
+        return err_set(e, QE_USAGE, "--model and --synthetic cannot be given together");
+    }
+    if (path && lstat(path, &st) == 0) {
+        return err_set(e, QE_USAGE, "%s exists already: choose another name", path);
+    }
+    return 0;
+}
+
 static int bench_synthetic(const struct conf *cf, const struct plan *p,
                            const struct engine_opts *tweak, struct err *e)
 {
@@ -352,8 +375,9 @@ int cmd_bench(const struct conf *cf, int nargs, char **args, struct err *e)
     if (rc < 0) {
         return rc;
     }
-    if (conf_str(cf, "write") && !conf_str(cf, "synthetic")) {
-        return err_set(e, QE_USAGE, "--write goes with --synthetic");
+    rc = check_synthetic(cf, e);
+    if (rc < 0) {
+        return rc;
     }
     struct engine_opts tweak = {.slots = largest(&p.rows) + 1};
     if (conf_int(cf, "ctx", 0) == 0) {

@@ -3,21 +3,13 @@
 #include "config.h"
 #include "cmd/cmd.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cmd/interrupt.h"
 #include "format/convert.h"
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int sig)
-{
-    (void)sig;
-    interrupted = 1;
-}
 
 struct bar {
     bool terminal;
@@ -40,7 +32,7 @@ static bool on_progress(void *ctx, uint64_t done, uint64_t total)
                 (double)total / 1e9, s > 0 ? (double)done / 1e6 / s : 0);
         b->last = now;
     }
-    return interrupted;
+    return interrupt_came();
 }
 
 static void on_note(void *ctx, const char *text)
@@ -77,11 +69,7 @@ int cmd_convert(const struct conf *cf, int nargs, char **args, struct err *e)
         .note = on_note,
         .note_ctx = &bar,
     };
-    struct sigaction act = {.sa_handler = on_signal};
-    sigemptyset(&act.sa_mask);
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
-    sigaction(SIGHUP, &act, NULL);
+    interrupt_catch(false);
     int rc = convert(args[0], args[1], &o, e);
     if (bar.terminal && bar.last) {
         fputs("\r\033[K", stderr);

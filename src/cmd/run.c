@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,25 +12,10 @@
 #include "base/io.h"
 #include "base/jsonio.h"
 #include "cmd/convopts.h"
+#include "cmd/interrupt.h"
 #include "cmd/runout.h"
 #include "conv/conv.h"
 #include "tokenizer/tokenizer.h"
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int sig)
-{
-    (void)sig;
-    interrupted = 1;
-}
-
-/* The first interrupt stops the answer, the second the program. */
-static void catch_interrupt(void)
-{
-    struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND};
-    sigemptyset(&sa.sa_mask);
-    sigaction(SIGINT, &sa, NULL);
-}
 
 /* ---- the prompt ---- */
 
@@ -211,7 +195,7 @@ static int answer(struct conv *c, struct chat *t, struct runout *out, struct err
 {
     bool stopping = false;
     for (;;) {
-        if (interrupted && !stopping) {
+        if (interrupt_came() && !stopping) {
             stopping = true;
             chat_stop(t);
         }
@@ -255,7 +239,7 @@ static int run(const struct conf *cf, const struct prompt_in *p, struct err *e)
         .stats = conf_flag(cf, "stats"),
     };
     runout_start(&out);
-    catch_interrupt();
+    interrupt_catch(true); /* the first stops the answer, the second the program */
     struct conv *c = NULL;
     rc = conv_open(&o, &c, e);
     if (rc == 0) {

@@ -239,7 +239,7 @@ static int score_ids(const struct scorer *s, const struct conf *cf, const struct
         json_object_set_new(root, "hidden", probe_checksum(hidden, shape, 1));
         rc = add_states(&r, seq, root, e);
     }
-    double nll = r.counted > 0 ? r.nll / r.counted : 0;
+    double nll = r.counted > 0 ? r.nll / r.counted : NAN; /* of one token: none */
     json_object_set_new(root, "nll", isfinite(nll) ? json_real(nll) : json_null());
     json_object_set_new(root, "ppl", isfinite(exp(nll)) ? json_real(exp(nll)) : json_null());
     if (rc == 0 && conf_flag(cf, "json")) {

@@ -41,7 +41,9 @@ int prompt_open(struct prompt *p, const struct sched *s, const char *template, s
     const char *json = NULL, *config = NULL;
     size_t json_n = 0, config_n = 0;
     if (!sched_blob(s, MB_TOKENIZER, &json, &json_n)) {
-        return err_set(e, QE_NOTFOUND, "the model file has no tokenizer: convert it again");
+        return err_set(e, QE_NOTFOUND,
+                       "the model file has no tokenizer: convert it again with a tokenizer.json "
+                       "beside the weights");
     }
     if (!sched_blob(s, MB_TOKENIZER_CONFIG, &config, &config_n)) {
         config = NULL;

@@ -86,7 +86,7 @@ int convert_write_qsr(struct plan *p, const char *dst, struct err *e)
 {
     struct source *s = p->s;
     if (!source_doc(s, "tokenizer.json")) {
-        plan_note(p, "%s has no tokenizer.json: the model will take token ids but no text",
+        plan_note(p, "%s has no tokenizer.json: of the model only score --tokens will work",
                   s->path);
     }
     json_t *meta = NULL;

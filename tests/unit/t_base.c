@@ -318,6 +318,11 @@ static void pipes_are_not_mapped(void **state)
     assert_int_equal(io_map_open(&m, path, &e), QE_IO);
     alarm(0);
     assert_non_null(strstr(e.msg, "not a regular file"));
+    /* nor is one replaced by a file */
+    struct tmp_out t = TMP_OUT_INIT;
+    assert_int_equal(tmp_out_create(&t, path, 0600, &e), QE_IO);
+    assert_non_null(strstr(e.msg, "a device or a pipe"));
+    tmp_out_fini(&t);
     unlink(path);
     rmdir(dir);
     free(path);
