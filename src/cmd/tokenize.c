@@ -145,7 +145,11 @@ static int whole(const struct job *j, const struct buf *in, struct err *e)
     if (!j->decode) {
         tokenizer_encode(j->tok, in->data, in->len, j->specials, &ids);
     } else {
-        rc = in->len ? parse_ids(j, in->data, &ids, e) : 0;
+        if (in->len && memchr(in->data, 0, in->len)) {
+            rc = err_set(e, QE_USAGE, "the input holds a NUL byte: it is not a list of token ids");
+        } else if (in->len) {
+            rc = parse_ids(j, in->data, &ids, e);
+        }
         decode_ids(j, &ids, &text);
     }
     if (rc == 0 && j->json) {

@@ -50,6 +50,8 @@ static void command_answers(void **state)
         {"[5372,1251]\\n[]", "--jsonl --decode", 0, "\"Hello thou\"\n\"\"\n"},
         {"9999999", "--decode", 2, "quasar: there is no token 9999999 (the largest is 8172)\n"},
         {"5 x", "--decode", 2, "quasar: the input is not a list of token ids at \"x\"\n"},
+        {"5\\0006", "--decode", 2,
+         "quasar: the input holds a NUL byte: it is not a list of token ids\n"},
         {"\"a\"\\n5\\n", "--jsonl", 2, "[64]\nquasar: line 2: it is not a JSON string\n"},
     };
     if (!getenv("QUASAR_BIN")) {
