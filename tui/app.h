@@ -54,6 +54,7 @@ struct app {
     bool quit;
     int signal; /* that asked for the end */
     struct err failed;
+    bool fresh; /* a conversation without a turn: no figure of the last one holds */
     bool in_turn;
     bool begun; /* the answer of this turn has a block */
     int64_t turn_start, prefill_start, thought_start, load_start;

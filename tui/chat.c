@@ -66,6 +66,7 @@ static void start_turn(struct app *a, const struct message *m)
     }
     transcript_user(a->transcript, at, &m->shown, &m->full);
     transcript_follow(a->transcript);
+    a->fresh = false;
     a->in_turn = true;
     a->held = false;
     a->thinking = false;

@@ -135,6 +135,7 @@ static void new_chat(struct app *a)
         return;
     }
     chat_clear(a->chat);
+    a->fresh = true; /* the engine's side follows when it gets to it */
     transcript_clear(a->transcript);
     app_note(a, R_GOOD, "a new conversation");
 }

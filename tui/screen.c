@@ -266,7 +266,11 @@ void screen_draw(struct app *a)
         a->redraw = false;
     }
     conv_view_model(a->conv, &a->status.model);
-    chat_view(a->chat, &a->status.chat);
+    if (a->fresh) {
+        memset(&a->status.chat, 0, sizeof a->status.chat);
+    } else {
+        chat_view(a->chat, &a->status.chat);
+    }
     draw_all(a);
     wnoutrefresh(stdscr);
     int64_t took = term_update();
