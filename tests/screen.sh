@@ -244,9 +244,9 @@ wait_for '^ > *$'
 [ "$(screen | wc -l)" -le 10 ] || wrong 'more than ten rows'
 must 'example.org'
 size 200 60
+wait_for '^── idle ─{150,}'
 wait_for '│ tab  │     8 │ up to the next stop'
-must '^ │ three$'
-must '^── idle ─{150,}'
+wait_for '^ │ three$'
 size 30 8
 wait_for '40x10 needed, now 30x8'
 size 20 5
