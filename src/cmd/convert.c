@@ -4,12 +4,14 @@
 #include "cmd/cmd.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "cmd/interrupt.h"
 #include "format/convert.h"
+#include "cmd/model.h"
 
 struct bar {
     bool terminal;
@@ -69,8 +71,14 @@ int cmd_convert(const struct conf *cf, int nargs, char **args, struct err *e)
         .note = on_note,
         .note_ctx = &bar,
     };
+    char *source = NULL;
+    int rc = model_source(args[0], &source, e);
+    if (rc < 0) {
+        return rc;
+    }
     interrupt_catch(false);
-    int rc = convert(args[0], args[1], &o, e);
+    rc = convert(source, args[1], &o, e);
+    free(source);
     if (bar.terminal && bar.last) {
         fputs("\r\033[K", stderr);
     }

@@ -15,6 +15,7 @@
 #include "format/gguf.h"
 #include "format/modelconf.h"
 #include "format/safetensors.h"
+#include "cmd/model.h"
 
 static void set(json_t *o, const char *key, json_t *v)
 {
@@ -278,11 +279,14 @@ int cmd_inspect(const struct conf *cf, int nargs, char **args, struct err *e)
     if (nargs != 1) {
         return err_set(e, QE_USAGE, "quasar inspect needs one file: quasar inspect model.qsr");
     }
-    const char *path = args[0];
+    char *path = NULL;
     bool verify = conf_flag(cf, "verify");
     struct stat st;
     json_t *o = NULL;
-    int rc = 0;
+    int rc = model_source(args[0], &path, e);
+    if (rc < 0) {
+        return rc;
+    }
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         rc = inspect_safetensors(path, true, &o, e);
     } else {
@@ -298,6 +302,7 @@ int cmd_inspect(const struct conf *cf, int nargs, char **args, struct err *e)
                            : inspect_container(path, verify, &o, e);
         }
     }
+    free(path);
     if (rc < 0) {
         return rc;
     }

@@ -107,6 +107,15 @@ int model_find(const char *name, char **path, struct err *e)
     return rc;
 }
 
+int model_source(const char *name, char **path, struct err *e)
+{
+    if (!*name || access(name, F_OK) == 0 || strchr(name, '/')) {
+        *path = mem_strdup(name);
+        return 0;
+    }
+    return model_find(name, path, e);
+}
+
 int model_engine_opts(const struct conf *cf, struct engine_opts *o, char *gpu_note, struct err *e)
 {
     struct engine_opts r = {.backend = EB_CPU,

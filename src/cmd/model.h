@@ -11,6 +11,10 @@
  * caller frees *path. */
 int model_find(const char *name, char **path, struct err *e);
 
+/* The same for what is read whole, not run: any existing file or folder as it is
+ * named, else a model's name. The caller frees *path. */
+int model_source(const char *name, char **path, struct err *e);
+
 /* The engine's options as the command line has them. Refuses --backend cuda with
  * the reason; gpu_note (at least 256 bytes) gets why "auto" means the CPU.
  * Strings are borrowed from cf and gpu_note. */
