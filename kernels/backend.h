@@ -30,7 +30,7 @@
 #define BE_PAGE     256 /* tokens in one KV page; also the fixed attention split */
 #define BE_MAX_ROWS 16  /* rows of one decode step */
 
-enum be_kv { BE_KV_F32, BE_KV_F16 };
+enum be_kv { BE_KV_F32, BE_KV_F16, BE_KV_F8 }; /* F8: E4M3, saturating, no scale */
 enum be_mode {
     BE_PREFILL, /* DeltaNet by blocks of BE_BLOCK; spans start on the grid, or
                    run a short first block up to it */
