@@ -33,7 +33,7 @@ struct cu_ctx {
     enum cu_path path;
     bool pdl; /* programmatic dependent launch between decode kernels */
     int n_sm;
-    int launches; /* counts every kernel launch; the host reads and resets it */
+    int launches;       /* counts every kernel launch; the host reads and resets it */
     const char *kernel; /* name of the last launch, for error messages */
 };
 
@@ -82,9 +82,9 @@ struct cu_span {
 };
 
 struct cu_batch {
-    const int32_t *count; /* [2]: rows, spans: what kernels obey */
-    const int32_t *token; /* [rows] */
-    const int32_t *pos;   /* [rows] */
+    const int32_t *count;   /* [2]: rows, spans: what kernels obey */
+    const int32_t *token;   /* [rows] */
+    const int32_t *pos;     /* [rows] */
     const int32_t *span_of; /* [rows] */
     const struct cu_span *span;
     const int32_t *page;
@@ -171,10 +171,11 @@ struct cu_mm {
     enum cu_mm_out out;
     float *y; /* STORE */
     size_t ldy;
-    struct cu_act act;       /* SILU */
-    struct cu_resid resid;   /* RESIDUAL, START: x, act, power and ss are written; ... */
-    const float *resid_ss, *resid_power; /* ... these are of the state before (not the same memory) */
-    const float *next_norm;  /* [hidden] */
+    struct cu_act act;     /* SILU */
+    struct cu_resid resid; /* RESIDUAL, START: x, act, power and ss are written; ... */
+    const float *resid_ss,
+        *resid_power;       /* ... these are of the state before (not the same memory) */
+    const float *next_norm; /* [hidden] */
     void *work;
 };
 int cu_mm(struct cu_ctx *c, const struct cu_batch *b, const struct cu_mm *m);
@@ -195,9 +196,9 @@ struct cu_gdn {
     int col_qkv, col_z, col_b, col_a;
     const float *conv_w, *a_log, *dt_bias, *gnorm;
     struct cu_gdn_state state;
-    struct cu_act act;  /* decode: fp16 [rows][v_heads * 128] and sums */
-    uint16_t *xt;       /* prefill: tiled activations (below) of the same */
-    void *work;         /* cu_gdn_work bytes; prefill */
+    struct cu_act act; /* decode: fp16 [rows][v_heads * 128] and sums */
+    uint16_t *xt;      /* prefill: tiled activations (below) of the same */
+    void *work;        /* cu_gdn_work bytes; prefill */
 };
 size_t cu_gdn_work(int k_heads, int v_heads, int max_rows);
 int cu_gdn_decode(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g);
@@ -214,7 +215,7 @@ struct cu_attn {
     int col_q, col_k, col_v;
     const float *q_norm, *k_norm;
     enum be_kv kv;
-    uint8_t *cache; /* of this layer, page 0 */
+    uint8_t *cache;     /* of this layer, page 0 */
     size_t page_stride; /* bytes */
     bool kv_only;
     struct cu_act act; /* decode: fp16 [rows][q_heads * 256] */
@@ -232,7 +233,7 @@ int cu_attn_prefill(struct cu_ctx *c, const struct cu_batch *b, const struct cu_
  * inputs (16 KB, block (r / 128) * (k / 64) + g), each row 128 bytes, its eight
  * 16-byte units XOR-swizzled by row % 8; inside the 64 the inputs are in the
  * order of the weight tiles. cu_xt_index gives an element's place. */
-size_t cu_xt_bytes(int rows, int k); /* rows rounded up to 128 */
+size_t cu_xt_bytes(int rows, int k);         /* rows rounded up to 128 */
 size_t cu_xt_index(int row, int col, int k); /* in elements */
 
 int cu_pre_embed(struct cu_ctx *c, const struct cu_batch *b, const struct tensor *table, int hidden,
