@@ -28,6 +28,7 @@ struct ref {
     double max_diff; /* logits */
     int max_pos;
     json_t *swaps; /* pairs out of order; judged once max_diff is known */
+    json_t *top1;  /* per listed position: is ours the same, and the reference's margin */
     json_t *report;
     bool ok;
 };
@@ -87,6 +88,9 @@ static void compare_row(struct ref *r, int pos, const json_t *top)
         }
     }
     probe_top(r->row, vocab, (int)k, ours);
+    json_array_append_new(r->top1, json_pack("{s:i, s:b, s:f}", "pos", pos, "same",
+                                             k > 0 && ours[0] == id[0], "margin",
+                                             k > 1 ? want[0] - want[1] : 0.0));
     for (size_t i = 0; i < k; i++) {
         bool listed = false;
         for (size_t j = 0; j < k; j++) {
@@ -159,6 +163,7 @@ static void judge_logits(struct ref *r)
     json_object_set_new(part, "pos", json_integer(r->max_pos));
     json_object_set(part, "near_ties_swapped", r->swaps);
     json_object_set_new(part, "out_of_order", json_integer(wrong));
+    json_object_set(part, "top1", r->top1);
     verdict(r, part, r->max_diff <= LOGIT_LIMIT && wrong == 0);
     json_object_set_new(r->report, "logits", part);
 }
@@ -243,11 +248,31 @@ static int compare_state(struct ref *r, int seq, struct err *e)
     return 0;
 }
 
+/* ||ours - values|| / ||values||, where the file has the whole vector. */
+static void compare_vector(const struct ref *r, const json_t *values, json_t *part)
+{
+    double d = 0, n = 0;
+    size_t i = 0;
+    const json_t *v = NULL;
+    if (json_array_size(values) != (size_t)engine_info(r->s->g)->hidden) {
+        return;
+    }
+    json_array_foreach(values, i, v)
+    {
+        const double x = json_number_value(v), y = (double)r->hidden[i] - x;
+        d += y * y;
+        n += x * x;
+    }
+    json_object_set_new(part, "relative_l2", json_real(sqrt(d / n)));
+}
+
 static void compare_hidden(struct ref *r)
 {
     const int64_t shape[] = {engine_info(r->s->g)->hidden};
     json_t *ours = probe_checksum(r->hidden, shape, 1), *part = json_object();
-    double d = checksum_diff(ours, json_object_get(r->file, "final_hidden_last_prompt_position"));
+    const json_t *want = json_object_get(r->file, "final_hidden_last_prompt_position");
+    double d = checksum_diff(ours, want);
+    compare_vector(r, json_object_get(want, "values"), part);
     json_object_set_new(part, "relative", isfinite(d) ? json_real(d) : json_null());
     verdict(r, part, d <= STATE_LIMIT);
     json_object_set_new(r->report, "hidden", part);
@@ -330,6 +355,7 @@ int score_reference(const struct scorer *s, const char *path, json_t **report, b
     r.row = mem_array((size_t)engine_info(s->g)->vocab, sizeof *r.row);
     r.hidden = mem_array((size_t)engine_info(s->g)->hidden, sizeof *r.hidden);
     r.swaps = json_array();
+    r.top1 = json_array();
     r.report = json_object();
     json_object_set(r.report, "name", json_object_get(file, "name"));
     rc = read_ids(json_object_get(file, "ids"), "ids", &r.ids, &r.n, e);
@@ -358,6 +384,7 @@ int score_reference(const struct scorer *s, const char *path, json_t **report, b
         json_decref(r.report);
     }
     json_decref(r.swaps);
+    json_decref(r.top1);
     json_decref(file);
     free(r.ids);
     free(r.row);
