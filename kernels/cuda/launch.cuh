@@ -1,0 +1,80 @@
+#ifndef QUASAR_KERNELS_CUDA_LAUNCH_CUH
+#define QUASAR_KERNELS_CUDA_LAUNCH_CUH
+
+/* Launching a kernel on a context's stream, and a kernel's dynamic shared memory. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/cu.h"
+
+/* A parameter whose type is not deduced from: arguments convert to it. */
+template <typename T> struct cu_param {
+    typedef T type;
+};
+
+#ifdef QUASAR_EMULATE
+
+/* tests/emu */
+template <typename... P>
+cudaError_t emu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
+                       P... args);
+unsigned char *cu_smem(void);
+unsigned char *cu_smem_aligned(unsigned align);
+
+#else
+
+/* The block's dynamic shared memory, 128-byte aligned; _aligned: rounded up to
+ * `align` (a power of two), for which the launch asks align - 128 bytes more. */
+static __device__ __forceinline__ unsigned char *cu_smem(void)
+{
+    extern __shared__ __align__(128) unsigned char cu_dynamic[];
+    return cu_dynamic;
+}
+
+static __device__ __forceinline__ unsigned char *cu_smem_aligned(unsigned align)
+{
+    unsigned char *p = cu_smem();
+    unsigned a = (unsigned)__cvta_generic_to_shared(p);
+    return p + ((align - a % align) & (align - 1));
+}
+
+#endif
+
+/* Enqueues kernel(args...) with smem bytes of dynamic shared memory; with c->pdl it
+ * may start before its predecessor ends (then it calls pdl_wait). Safe under capture.
+ * name must live as long as c. */
+template <typename... P>
+static cudaError_t cu_launch(struct cu_ctx *c, const char *name, void (*kernel)(P...), dim3 grid,
+                             dim3 block, size_t smem, typename cu_param<P>::type... args)
+{
+    c->launches++;
+    c->kernel = name;
+#ifdef QUASAR_EMULATE
+    return emu_launch(name, kernel, grid, block, smem, args...);
+#else
+    if (smem > 48 << 10) {
+        cudaError_t rc = cudaFuncSetAttribute(
+            (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+        if (rc != cudaSuccess) {
+            return rc;
+        }
+    }
+    cudaLaunchAttribute attr = {};
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = smem;
+    config.stream = (cudaStream_t)c->stream;
+    config.attrs = &attr;
+    config.numAttrs = c->pdl ? 1 : 0;
+    void *argv[] = {(void *)&args..., NULL};
+    return cudaLaunchKernelExC(&config, (const void *)kernel, argv);
+#endif
+}
+
+#endif
