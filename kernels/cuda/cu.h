@@ -205,8 +205,14 @@ int cu_gdn_decode(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gd
 int cu_gdn_prefill(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g);
 
 /* KV pages of one layer: page p, head h: keys at kv + p * page_stride +
- * h * 256 * 256 elements, values kv_heads * 256 * 256 elements after its keys;
- * rows of 256. kv: BE_KV_F16, BE_KV_F32 or BE_KV_F8 (E4M3, saturating). */
+ * h * 256 * 256 elements, values kv_heads * 256 * 256 elements after its keys.
+ * kv: BE_KV_F16 or BE_KV_F8 (E4M3, saturating); BE_KV_F32 is not supported
+ * (cudaErrorNotSupported). A head's 256 rows of 256 lie in tiles that tensor cores
+ * read as they are: blocks of 64 rows by 128 bytes (8 KB; block (row / 64) * (row
+ * bytes / 128) + byte / 128), a row's eight 16-byte units XOR-swizzled by row % 8.
+ * cu_kv_offset gives an element's byte. */
+size_t cu_kv_offset(enum be_kv kv, int row, int d);
+
 struct cu_attn {
     int q_heads, kv_heads;
     float eps;
@@ -220,9 +226,10 @@ struct cu_attn {
     bool kv_only;
     struct cu_act act; /* decode: fp16 [rows][q_heads * 256] */
     uint16_t *xt;      /* prefill */
-    void *work;        /* cu_attn_work bytes, counters in it zeroed once */
-    int max_ctx;       /* host: no position reaches this */
+    void *work;        /* cu_attn_work bytes, zeroed once; decode */
+    int max_ctx;       /* host: no position reaches this; may differ from call to call */
 };
+/* Bytes of work for decode steps of up to min(max_rows, CU_ROWS) rows. */
 size_t cu_attn_work(int q_heads, int kv_heads, int max_ctx, int max_rows);
 int cu_attn_decode(struct cu_ctx *c, const struct cu_batch *b, const struct cu_attn *a);
 int cu_attn_prefill(struct cu_ctx *c, const struct cu_batch *b, const struct cu_attn *a);

@@ -45,6 +45,14 @@ size_t cu_xt_index(int row, int col, int k)
     return block * 8192 + (size_t)(row % 128) * 64 + (size_t)((at / 8 ^ row % 8) * 8 + at % 8);
 }
 
+size_t cu_kv_offset(enum be_kv kv, int row, int d)
+{
+    const size_t element = kv == BE_KV_F8 ? 1 : kv == BE_KV_F16 ? 2 : 4;
+    const size_t byte = (size_t)d * element, row_bytes = BE_HEAD_DIM * element;
+    return (size_t)(row / 64) * 64 * row_bytes + byte / 128 * 8192 + (size_t)(row % 64) * 128 +
+           (byte / 16 % 8 ^ (size_t)row % 8) * 16 + byte % 16;
+}
+
 /* ---- packing ---- */
 
 static uint16_t scale_bits(const struct tensor *t, size_t row, int k, int step)
