@@ -100,6 +100,8 @@ struct be_batch {
     const int32_t (*rope)[3]; /* n_rows positions (T, H, W), or NULL: pos + i for all three */
 };
 
+enum be_cuda_path { BE_PATH_AUTO, BE_PATH_SM80, BE_PATH_SM90 }; /* which kernels run */
+
 struct be_opts {
     int threads;     /* 0: all cores */
     const char *isa; /* CPU: NULL or "auto", "avx512", "avx2", "portable" */
@@ -107,7 +109,31 @@ struct be_opts {
     enum be_kv kv;
     int slots;       /* recurrent states */
     int pages;       /* KV pages, shared by all sequences; per attention layer + MTP */
+    int ctx;         /* no position reaches this; 0: as many as there are pages */
     int max_prefill; /* rows of one prefill call at most */
+    enum be_cuda_path cuda_path;
+    int graphs;  /* CUDA: graphs kept; 0: every kernel is launched by itself */
+    bool verify; /* CUDA: compare the resident weights with the tensors */
+};
+
+/* What a backend with a memory of its own would do with it, in bytes. */
+struct be_plan {
+    char device[128];
+    uint64_t free;    /* now */
+    uint64_t weights; /* as they are kept */
+    uint64_t states;  /* of opts.slots */
+    uint64_t page;    /* one KV page: BE_PAGE tokens */
+    uint64_t work;    /* activations, logits, tables */
+    uint64_t graphs;  /* set aside for opts.graphs of them */
+    uint64_t margin;  /* left alone */
+    int pages;        /* how many fit beside all that, 0 when not even the rest does */
+};
+
+/* Figures since open. */
+struct be_counters {
+    uint64_t kernels;  /* launched, those of graphs too */
+    uint64_t graphs;   /* replayed */
+    uint64_t captured; /* graphs made */
 };
 
 /* Where a row of be_mtp_embed takes its hidden state from. */
@@ -125,6 +151,14 @@ struct be_ops {
                 const struct be_opts *opts, void (*progress)(void *ctx, double done), void *ctx,
                 struct backend **out, struct err *e);
     void (*close)(struct backend *b);
+    /* Optional (NULL: host memory is all there is): what opts needs and how many
+     * pages would fit; opts.pages is not looked at. */
+    int (*plan)(const struct be_shape *shape, const struct be_weights *weights,
+                const struct be_opts *opts, struct be_plan *out, struct err *e);
+    /* Optional: figures; and what the device's memory gives in GB (1e9 bytes) per
+     * second, the best of several passes over at least `bytes`. */
+    void (*counters)(const struct backend *b, struct be_counters *out);
+    int (*bandwidth)(struct backend *b, size_t bytes, double *read, double *copy, struct err *e);
     /* "AVX-512, 2 threads" or "NVIDIA H200, sm_90". Borrowed. */
     const char *(*describe)(const struct backend *b);
 
@@ -183,5 +217,9 @@ struct be_ops {
 
 /* The CPU backend. Always there. */
 const struct be_ops *backend_cpu(void);
+
+/* The CUDA backend; NULL when this build has none. A device is first looked for
+ * by open and plan. */
+const struct be_ops *backend_cuda(void);
 
 #endif

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/geometry.h"
+
 static float *scratch_of(const struct backend *b, int tid)
 {
     return b->scratch + (size_t)tid * b->scratch_floats;
@@ -20,59 +22,6 @@ static const float *floats(const struct tensor *t)
 }
 
 /* ---- the batch ---- */
-
-static int check_span(const struct backend *b, const struct be_span *sp, int i, struct err *e)
-{
-    int rc = cpu_check_slot(b, sp->slot, e);
-    if (rc < 0) {
-        return rc;
-    }
-    if (sp->n < 1 || sp->pos < 0 || sp->pos > INT32_MAX - sp->n) {
-        return err_set(e, QE_INTERNAL, "span %d: %d rows from position %d", i, sp->n, sp->pos);
-    }
-    for (int p = 0; p <= (sp->pos + sp->n - 1) / BE_PAGE; p++) {
-        if (sp->pages[p] < 0 || sp->pages[p] >= b->pages) {
-            return err_set(e, QE_INTERNAL, "span %d: cache page %d is outside 0..%d", i,
-                           sp->pages[p], b->pages - 1);
-        }
-    }
-    return 0;
-}
-
-static int check_batch(const struct backend *b, const struct be_batch *t, struct err *e)
-{
-    const int limit = t->mode == BE_DECODE ? BE_MAX_ROWS : b->max_rows;
-    if (t->n_rows < 1 || t->n_rows > limit || t->n_spans < 1 || t->n_spans > t->n_rows) {
-        return err_set(e, QE_INTERNAL, "a batch of %d rows in %d spans; at most %d rows", t->n_rows,
-                       t->n_spans, limit);
-    }
-    int rows = 0;
-    for (int i = 0; i < t->n_spans; i++) {
-        int rc = check_span(b, &t->spans[i], i, e);
-        if (rc < 0) {
-            return rc;
-        }
-        for (int j = 0; j < i; j++) {
-            if (t->spans[j].slot == t->spans[i].slot) {
-                return err_set(e, QE_INTERNAL, "slot %d is in two spans", t->spans[i].slot);
-            }
-        }
-        if (t->spans[i].n > t->n_rows - rows) {
-            return err_set(e, QE_INTERNAL, "the spans hold more than %d rows", t->n_rows);
-        }
-        rows += t->spans[i].n;
-    }
-    if (rows != t->n_rows) {
-        return err_set(e, QE_INTERNAL, "the spans hold %d rows, not %d", rows, t->n_rows);
-    }
-    for (int i = 0; i < rows; i++) {
-        if (t->tokens[i] < 0 || t->tokens[i] >= b->shape.vocab) {
-            return err_set(e, QE_INTERNAL, "token %d is outside 0..%d", t->tokens[i],
-                           b->shape.vocab - 1);
-        }
-    }
-    return 0;
-}
 
 /* Cosines and sines of row i, angles in double. */
 static void turn_row(struct backend *b, int i, const int32_t pos[3])
@@ -103,7 +52,7 @@ static void turn_share(void *arg, int tid, int nt)
 static int op_begin(struct backend *b, const struct be_batch *t, struct err *e)
 {
     b->begun = false;
-    int rc = check_batch(b, t, e);
+    int rc = be_check_batch(&b->shape, t, b->slots, b->pages, b->max_rows, e);
     if (rc < 0) {
         return rc;
     }

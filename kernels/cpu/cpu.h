@@ -7,8 +7,8 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/sample.h"
-#include "kernels/cpu/team.h"
+#include "kernels/sample.h"
+#include "kernels/team.h"
 
 /* Memory from the system, zero, committed page by page as it is touched. */
 struct cpu_map {

@@ -4,7 +4,6 @@
 #include "kernels/cpu/cpu.h"
 
 #include <errno.h>
-#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,168 +11,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
-
-enum { MAX_DIM = 1 << 24, MAX_LAYERS = 4096 };
-
-static int check_tensor(const struct tensor *t, const char *what, int layer, int rows, int cols,
-                        bool vector, struct err *e)
-{
-    char where[64] = "";
-    if (layer >= 0) {
-        snprintf(where, sizeof where, " of layer %d", layer);
-    }
-    const char *name = t->name ? t->name : what;
-    if (!t->data || !dtype_name(t->dtype)) {
-        return err_set(e, QE_FORMAT, "the model has no %s%s", what, where);
-    }
-    if (vector && t->dtype != DT_F32) {
-        return err_set(e, QE_FORMAT, "%s%s is %s, not f32", name, where, dtype_name(t->dtype));
-    }
-    if (t->n_dims < 1 || t->n_dims > TENSOR_MAX_DIMS) {
-        return err_set(e, QE_FORMAT, "%s%s has %d dimensions", name, where, t->n_dims);
-    }
-    uint64_t r = tensor_rows(t);
-    uint64_t c = tensor_cols(t);
-    if (r != (uint64_t)rows || c != (uint64_t)cols) {
-        return err_set(e, QE_FORMAT, "%s%s is %llu x %llu, not %d x %d", name, where,
-                       (unsigned long long)r, (unsigned long long)c, rows, cols);
-    }
-    size_t size = 0;
-    size_t scales = 0;
-    if (dtype_sizes(t->dtype, r, c, &size, &scales) < 0) {
-        return err_set(e, QE_FORMAT, "%s%s: %d columns are not whole groups of %d (%s)", name,
-                       where, cols, dtype_group(t->dtype), dtype_name(t->dtype));
-    }
-    if (t->size < size || (scales > 0 && (!t->scales || t->scale_size < scales))) {
-        return err_set(e, QE_FORMAT, "%s%s is cut short: %zu of %zu bytes, %zu of %zu of scales",
-                       name, where, t->size, size, t->scale_size, scales);
-    }
-    return 0;
-}
-
-struct wanted {
-    const struct tensor *t;
-    const char *what;
-    int rows, cols;
-    bool vector;
-};
-
-static int check_all(const struct wanted *w, size_t n, int layer, struct err *e)
-{
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        rc = check_tensor(w[i].t, w[i].what, layer, w[i].rows, w[i].cols, w[i].vector, e);
-    }
-    return rc;
-}
-
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-
-static int check_layer(const struct be_shape *s, const struct be_layer *l, int i, bool attention,
-                       struct err *e)
-{
-    const int dn = BE_DN_DIM;
-    const int hd = BE_HEAD_DIM;
-    const int ch = (2 * s->k_heads + s->v_heads) * dn;
-    const struct wanted common[] = {
-        {&l->norm, "input norm", 1, s->hidden, true},
-        {&l->post_norm, "FFN norm", 1, s->hidden, true},
-        {&l->gate, "FFN gate", s->ffn, s->hidden, false},
-        {&l->up, "FFN up", s->ffn, s->hidden, false},
-        {&l->down, "FFN down", s->hidden, s->ffn, false},
-    };
-    const struct wanted att[] = {
-        {&l->q, "q projection", s->q_heads * 2 * hd, s->hidden, false},
-        {&l->k, "k projection", s->kv_heads * hd, s->hidden, false},
-        {&l->v, "v projection", s->kv_heads * hd, s->hidden, false},
-        {&l->o, "output projection", s->hidden, s->q_heads * hd, false},
-        {&l->q_norm, "q norm", 1, hd, true},
-        {&l->k_norm, "k norm", 1, hd, true},
-    };
-    const struct wanted gdn[] = {
-        {&l->qkv, "qkv projection", ch, s->hidden, false},
-        {&l->z, "z projection", s->v_heads * dn, s->hidden, false},
-        {&l->b, "b projection", s->v_heads, s->hidden, false},
-        {&l->a, "a projection", s->v_heads, s->hidden, false},
-        {&l->out, "output projection", s->hidden, s->v_heads * dn, false},
-        {&l->conv, "convolution", ch, BE_CONV, true},
-        {&l->a_log, "A", 1, s->v_heads, true},
-        {&l->dt_bias, "dt bias", 1, s->v_heads, true},
-        {&l->gnorm, "gated norm", 1, dn, true},
-    };
-    int rc = check_all(common, COUNT(common), i, e);
-    if (rc < 0) {
-        return rc;
-    }
-    return attention ? check_all(att, COUNT(att), i, e) : check_all(gdn, COUNT(gdn), i, e);
-}
-
-static int check_shape(const struct be_shape *s, const struct be_opts *o, struct err *e)
-{
-    const struct {
-        const char *name;
-        int value, max;
-    } t[] = {
-        {"hidden size", s->hidden, MAX_DIM / 2},
-        {"layer count", s->layers, MAX_LAYERS},
-        {"FFN size", s->ffn, MAX_DIM},
-        {"vocabulary", s->vocab, MAX_DIM},
-        {"query heads", s->q_heads, 4096},
-        {"key heads", s->kv_heads, 4096},
-        {"DeltaNet key heads", s->k_heads, 4096},
-        {"DeltaNet value heads", s->v_heads, 4096},
-        {"state slots", o->slots, 1 << 16},
-        {"cache pages", o->pages, 1 << 24},
-        {"prefill rows", o->max_prefill, 1 << 20},
-        {"threads", o->threads > 0 ? o->threads : 1, 1024},
-    };
-    for (size_t i = 0; i < COUNT(t); i++) {
-        if (t[i].value < 1 || t[i].value > t[i].max) {
-            return err_set(e, QE_UNSUPPORTED, "%s %d is outside 1..%d", t[i].name, t[i].value,
-                           t[i].max);
-        }
-    }
-    if (s->q_heads % s->kv_heads != 0 || s->v_heads % s->k_heads != 0) {
-        return err_set(e, QE_UNSUPPORTED,
-                       "%d query heads on %d key heads, %d value heads on %d: "
-                       "not a multiple",
-                       s->q_heads, s->kv_heads, s->v_heads, s->k_heads);
-    }
-    if (s->vocab_used < 1 || s->vocab_used > s->vocab) {
-        return err_set(e, QE_UNSUPPORTED, "%d used ids of a vocabulary of %d", s->vocab_used,
-                       s->vocab);
-    }
-    const int *r = s->rope_sections;
-    if (r[0] < 0 || r[1] < 0 || r[2] < 0 || r[0] + r[1] + r[2] != BE_ROT_DIM / 2) {
-        return err_set(e, QE_UNSUPPORTED, "rotary sections %d, %d, %d do not add up to %d", r[0],
-                       r[1], r[2], BE_ROT_DIM / 2);
-    }
-    return 0;
-}
-
-static int check_weights(const struct be_shape *s, const struct be_weights *w, struct err *e)
-{
-    const struct wanted top[] = {
-        {&w->embed, "token embedding", s->vocab, s->hidden, false},
-        {&w->head, "output head", s->vocab, s->hidden, false},
-        {&w->norm, "final norm", 1, s->hidden, true},
-    };
-    const struct wanted mtp[] = {
-        {&w->mtp_fc, "MTP projection", s->hidden, 2 * s->hidden, false},
-        {&w->mtp_enorm, "MTP embedding norm", 1, s->hidden, true},
-        {&w->mtp_hnorm, "MTP hidden norm", 1, s->hidden, true},
-        {&w->mtp_norm, "MTP norm", 1, s->hidden, true},
-    };
-    int rc = check_all(top, COUNT(top), -1, e);
-    for (int i = 0; rc == 0 && i < s->layers; i++) {
-        rc = check_layer(s, &w->layers[i], i, s->attention[i] != 0, e);
-    }
-    if (rc == 0 && s->mtp) {
-        rc = check_all(mtp, COUNT(mtp), -1, e);
-        rc = rc < 0 ? rc : check_layer(s, &w->mtp_layer, s->layers, true, e);
-    }
-    return rc;
-}
+#include "kernels/geometry.h"
 
 static int map(struct cpu_map *m, size_t n, size_t size, const char *what, struct err *e)
 {
@@ -265,18 +103,6 @@ static int all_cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* Which position turns frequency i: T, H, W in turn as long as the section of H
- * or W lasts, T for the rest. */
-static void rope_axes(struct backend *b)
-{
-    const int *n = b->shape.rope_sections;
-    for (int i = 0; i < BE_ROT_DIM / 2; i++) {
-        int axis = i % 3;
-        b->axis[i] = (uint8_t)(axis > 0 && i < 3 * n[axis] ? axis : 0);
-        b->inv_freq[i] = pow(b->shape.rope_base, -2.0 * i / BE_ROT_DIM);
-    }
-}
-
 int cpu_open(const struct be_shape *shape, const struct be_weights *weights,
              const struct be_opts *opts, void (*progress)(void *ctx, double done), void *ctx,
              struct backend **out, struct err *e)
@@ -285,8 +111,8 @@ int cpu_open(const struct be_shape *shape, const struct be_weights *weights,
     if (!isa) {
         return e ? e->code : QE_UNSUPPORTED;
     }
-    int rc = check_shape(shape, opts, e);
-    rc = rc < 0 ? rc : check_weights(shape, weights, e);
+    int rc = be_check_shape(shape, opts, e);
+    rc = rc < 0 ? rc : be_check_weights(shape, weights, e);
     if (rc < 0) {
         return rc;
     }
@@ -313,7 +139,7 @@ int cpu_open(const struct be_shape *shape, const struct be_weights *weights,
     b->channels = (2 * shape->k_heads + shape->v_heads) * BE_DN_DIM;
     snprintf(b->describe, sizeof b->describe, "%s, %d thread%s", isa->title, b->threads,
              b->threads == 1 ? "" : "s");
-    rope_axes(b);
+    be_rope(shape, b->axis, b->inv_freq);
     rc = open_memory(b, e);
     rc = rc < 0 ? rc : team_create(b->threads, &b->team, e);
     if (rc < 0) {

@@ -2,6 +2,7 @@
 #include "config.h"
 #include "base/dtype.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -134,4 +135,38 @@ uint16_t f32_to_bf16(float x)
         return (uint16_t)(u >> 16 | 0x40U);
     }
     return (uint16_t)((u + 0x7FFFU + (u >> 16 & 1)) >> 16);
+}
+
+float f8_to_f32(uint8_t h)
+{
+    const int e = h >> 3 & 15, m = h & 7;
+    const float sign = h & 0x80 ? -1 : 1;
+    if (e == 15 && m == 7) {
+        return NAN;
+    }
+    return sign * (e == 0 ? ldexpf((float)m, -9) : ldexpf((float)(8 + m), e - 10));
+}
+
+uint8_t f32_to_f8(float x)
+{
+    const uint8_t sign = signbit(x) ? 0x80 : 0;
+    const float a = fabsf(x);
+    if (isnan(x)) {
+        return sign | 0x7F;
+    }
+    if (a >= 448) {
+        return sign | 0x7E;
+    }
+    int e = -6; /* of the smallest normal number, which subnormals share */
+    if (a >= 0x1p-6F) {
+        frexpf(a, &e);
+        e--;
+    }
+    int m = (int)rintf(ldexpf(a, 3 - e)); /* nearest even; 0..16, from 8 on normal */
+    if (m == 16) {
+        m = 8;
+        e++;
+    }
+    const int code = m < 8 ? m : (e + 7) << 3 | (m & 7);
+    return (uint8_t)(sign | (code < 0x7E ? code : 0x7E));
 }

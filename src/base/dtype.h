@@ -52,5 +52,8 @@ float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float x); /* round to nearest even; overflow to infinity */
 float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float x); /* round to nearest even; NaN stays NaN */
+/* E4M3 (no infinities, 0x7F is NaN): round to nearest even, saturating at 448. */
+float f8_to_f32(uint8_t h);
+uint8_t f32_to_f8(float x);
 
 #endif

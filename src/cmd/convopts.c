@@ -39,6 +39,8 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
     o->fallback = eo.fallback;
     o->isa = conf_str(cf, "isa");
     o->kv = conf_str(cf, "kv");
+    o->cuda_path = conf_str(cf, "cuda-path");
+    o->graphs = eo.graphs;
     o->device = eo.device;
     o->threads = eo.threads;
     o->ctx = eo.ctx;

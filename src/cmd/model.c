@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/mem.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/device.h"
 
 static bool is_file(const char *path)
@@ -116,33 +117,56 @@ int model_source(const char *name, char **path, struct err *e)
     return model_find(name, path, e);
 }
 
+/* Whether --backend means a CUDA device; why not goes into note. */
+static int want_cuda(const struct conf *cf, int device, bool *cuda, char *note, struct err *e)
+{
+    char why[256] = "";
+    struct cuda_device_info dev = {.name = ""};
+    *cuda = false;
+    if (conf_is_word(cf, "backend", "cpu")) {
+        return 0;
+    }
+    const bool asked = conf_is_word(cf, "backend", "cuda");
+    const bool found = cuda_device_count(why, sizeof why) > device &&
+                       cuda_device_probe(device, &dev, why, sizeof why) == 0;
+    if (found && backend_cuda()) {
+        *cuda = true;
+        return 0;
+    }
+    if (asked) {
+        return err_set(e, QE_DEVICE, "no CUDA device %d (%s): use --backend cpu", device,
+                       why[0] ? why : "none found");
+    }
+    snprintf(note, 256, "no CUDA device, using the CPU");
+    return 0;
+}
+
 int model_engine_opts(const struct conf *cf, struct engine_opts *o, char *gpu_note, struct err *e)
 {
     struct engine_opts r = {.backend = EB_CPU,
                             .device = (int)conf_int(cf, "device", 0),
                             .threads = (int)conf_int(cf, "threads", 0),
                             .isa = conf_str(cf, "isa"),
-                            .ctx = (int)conf_int(cf, "ctx", 0)};
+                            .ctx = (int)conf_int(cf, "ctx", 0),
+                            .verify = conf_flag(cf, "verify-weights")};
     const char *kv = conf_str(cf, "kv");
-    r.kv = strcmp(kv, "f32") == 0 ? EKV_F32 : strcmp(kv, "fp16") == 0 ? EKV_F16 : EKV_AUTO;
-    const char *backend = conf_str(cf, "backend");
-    if (strcmp(backend, "cpu") != 0) {
-        char why[256] = "";
-        struct cuda_device_info dev = {.name = ""};
-        bool found = cuda_device_count(why, sizeof why) > r.device &&
-                     cuda_device_probe(r.device, &dev, why, sizeof why) == 0;
-        if (strcmp(backend, "cuda") == 0) {
-            return found ? err_set(e, QE_UNSUPPORTED,
-                                   "%s is there, but the CUDA backend of this build cannot run the "
-                                   "model yet: use --backend cpu",
-                                   dev.name)
-                         : err_set(e, QE_DEVICE, "no CUDA device %d (%s): use --backend cpu",
-                                   r.device, why[0] ? why : "none found");
-        }
-        snprintf(gpu_note, 256, "%s, using the CPU",
-                 found ? "the CUDA backend cannot run the model yet" : "no CUDA device");
-        r.fallback = gpu_note;
+    r.kv = strcmp(kv, "f32") == 0    ? EKV_F32
+           : strcmp(kv, "fp16") == 0 ? EKV_F16
+           : strcmp(kv, "fp8") == 0  ? EKV_F8
+                                     : EKV_AUTO;
+    const char *path = conf_str(cf, "cuda-path");
+    r.cuda_path = strcmp(path, "sm80") == 0   ? ECP_SM80
+                  : strcmp(path, "sm90") == 0 ? ECP_SM90
+                                              : ECP_AUTO;
+    const int graphs = (int)conf_int(cf, "cuda-graphs", 16);
+    r.graphs = graphs > 0 ? graphs : -1;
+    bool cuda = false;
+    int rc = want_cuda(cf, r.device, &cuda, gpu_note, e);
+    if (rc < 0) {
+        return rc;
     }
+    r.backend = cuda ? EB_CUDA : EB_CPU;
+    r.fallback = gpu_note[0] ? gpu_note : NULL;
     *o = r;
     return 0;
 }
@@ -207,6 +231,9 @@ int model_start(const struct conf *cf, struct model *m, const struct engine_opts
     model_progress_start(&p, m->path, &o);
     rc = engine_open(m->file, &o, &m->engine, e);
     model_progress_end(&p);
+    if (rc == 0 && engine_info(m->engine)->plan && isatty(STDERR_FILENO)) {
+        fprintf(stderr, "quasar: %s\n", engine_info(m->engine)->plan);
+    }
     return rc < 0 ? err_wrap(e, rc, "%s", m->path) : 0;
 }
 

@@ -18,8 +18,12 @@ const struct conf_opt options_table[] = {
      "SIMD path of the CPU backend", false},
     {"ctx", 0, CONF_INT, "auto", 64, 1 << 20, "auto", C_ENGINE, "N", "context window in tokens",
      false},
-    {"kv", 0, CONF_ENUM, "auto", NO_BOUNDS, "auto|f32|fp16", C_ENGINE, "FORMAT",
+    {"kv", 0, CONF_ENUM, "auto", NO_BOUNDS, "auto|f32|fp16|fp8", C_ENGINE, "FORMAT",
      "format of the key/value cache", false},
+    {"cuda-path", 0, CONF_ENUM, "auto", NO_BOUNDS, "auto|sm80|sm90", C_ENGINE, "NAME",
+     "which CUDA kernels run", false},
+    {"cuda-graphs", 0, CONF_INT, "16", 0, 256, NULL, C_ENGINE, "N",
+     "CUDA graphs kept; 0 launches every kernel by itself", false},
     {"verify-weights", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_ENGINE, NULL,
      "check every weight's digest while loading", false},
 

@@ -51,6 +51,7 @@ static void copy_opts(struct conv *c, const struct conv_opts *o)
     own(&c->opts.backend);
     own(&c->opts.isa);
     own(&c->opts.kv);
+    own(&c->opts.cuda_path);
     own(&c->opts.fallback);
     own(&c->opts.template);
     own(&c->opts.effort);
@@ -68,6 +69,7 @@ static void free_opts(struct conv *c)
     disown(c->opts.backend);
     disown(c->opts.isa);
     disown(c->opts.kv);
+    disown(c->opts.cuda_path);
     disown(c->opts.fallback);
     disown(c->opts.template);
     disown(c->opts.effort);
@@ -78,28 +80,33 @@ static void free_opts(struct conv *c)
     free(c->stops);
 }
 
-static int pick(const char *what, const char *value, const char *const *names, int n, int *out,
+/* The number of value in the list of names that ends with NULL. */
+static int pick(const char *what, const char *value, const char *const *names, int *out,
                 struct err *e)
 {
-    for (int i = 0; i < n; i++) {
+    struct buf list = BUF_INIT;
+    for (int i = 0; names[i]; i++) {
         if (!value || strcmp(value, names[i]) == 0) {
             *out = i;
+            buf_free(&list);
             return 0;
         }
+        buf_printf(&list, "%s%s", i == 0 ? "" : names[i + 1] ? ", " : " or ", names[i]);
     }
-    return err_set(e, QE_USAGE, "%s is \"%s\"; it must be %s, %s or %s", what, value, names[0],
-                   names[1], names[2]);
+    int rc = err_set(e, QE_USAGE, "%s is \"%s\"; it must be %s", what, value, list.data);
+    buf_free(&list);
+    return rc;
 }
 
 static int engine_options(const struct conv_opts *o, struct engine_opts *out, struct err *e)
 {
-    static const char *const backends[] = {"auto", "cpu", "cuda"};
-    static const char *const formats[] = {"auto", "f32", "fp16"};
-    int backend = 0, kv = 0;
-    int rc = pick("backend", o->backend, backends, 3, &backend, e);
-    if (rc == 0) {
-        rc = pick("kv", o->kv, formats, 3, &kv, e);
-    }
+    static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
+    static const char *const formats[] = {"auto", "f32", "fp16", "fp8", NULL};
+    static const char *const paths[] = {"auto", "sm80", "sm90", NULL};
+    int backend = 0, kv = 0, path = 0;
+    int rc = pick("backend", o->backend, backends, &backend, e);
+    rc = rc < 0 ? rc : pick("kv", o->kv, formats, &kv, e);
+    rc = rc < 0 ? rc : pick("cuda-path", o->cuda_path, paths, &path, e);
     if (rc < 0) {
         return rc;
     }
@@ -112,6 +119,9 @@ static int engine_options(const struct conv_opts *o, struct engine_opts *out, st
         .slots = o->slots,
         .kv = (enum engine_kv)kv,
         .fallback = o->fallback,
+        .cuda_path = (enum engine_cuda_path)path,
+        .graphs = o->graphs,
+        .verify = o->verify_weights,
     };
     return 0;
 }

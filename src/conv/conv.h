@@ -22,7 +22,9 @@ struct conv_opts {
     const char *model;              /* path of the model file */
     const char *backend, *isa, *kv; /* as the options; NULL: auto */
     const char *fallback;           /* why no GPU was chosen, for view_model; NULL */
+    const char *cuda_path;          /* as the option; NULL: auto */
     int device, threads, ctx, slots;
+    int graphs; /* CUDA graphs kept; 0: the engine's default, negative: none */
     bool verify_weights;
     const char *template; /* NULL: the model's own; a name, or a template file */
     const char *effort;   /* NULL: default */

@@ -7,13 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "engine/impl.h"
 #include "format/container.h"
 
-#define DEFAULT_SLOTS 16
-#define DEFAULT_CHUNK 2048
-#define MAX_SLOTS     1024
+#define DEFAULT_SLOTS  16
+#define DEFAULT_CHUNK  2048
+#define MAX_SLOTS      1024
+#define DEFAULT_GRAPHS 16
 
 /* Drafts may stand this far behind the last token of a full window. */
 #define PAGES_OF(ctx) kv_pages_for((ctx) + ENGINE_MAX_DRAFT)
@@ -24,42 +26,83 @@ static uint64_t token_bytes(const struct be_shape *s, enum be_kv kv)
     for (int i = 0; i < s->layers; i++) {
         layers += s->attention[i];
     }
-    return layers * 2 * (uint64_t)s->kv_heads * BE_HEAD_DIM * (kv == BE_KV_F16 ? 2 : 4);
+    const uint64_t width = kv == BE_KV_F32 ? 4 : kv == BE_KV_F16 ? 2 : 1;
+    return layers * 2 * (uint64_t)s->kv_heads * BE_HEAD_DIM * width;
 }
 
-/* The window: what was asked for, within the model's; automatically, what half
- * of the free memory holds. All sequences together get up to that half too, and
- * never less than one full window. */
-static int choose_pages(struct engine *g, const struct engine_opts *o, int slots, int *pages,
-                        struct err *e)
+/* How many pages may be taken: of a device's memory all that its plan leaves, of the
+ * host's half of what is free. */
+static int page_budget(struct engine *g, const struct be_opts *bo, struct be_plan *plan,
+                       uint64_t *pages, struct err *e)
 {
+    if (g->ops->plan) {
+        int rc = g->ops->plan(&g->m.shape, &g->w.w, bo, plan, e);
+        *pages = rc == 0 ? (uint64_t)plan->pages : 0;
+        return rc;
+    }
     uint64_t page = token_bytes(&g->m.shape, g->kv_format) * BE_PAGE;
-    uint64_t budget = page ? mem_available() / 2 / page : 1 << 20;
+    *pages = page ? mem_available() / 2 / page : 1 << 20;
+    return 0;
+}
+
+/* The window: what was asked for, within the model's; automatically, what the budget
+ * holds. All sequences together get up to the budget too, and never less than one
+ * full window. */
+static int choose_pages(struct engine *g, const struct engine_opts *o, struct be_opts *bo,
+                        struct be_plan *plan, struct err *e)
+{
     if (o->ctx < 0 || o->ctx > g->m.ctx_max) {
         return err_set(e, QE_USAGE, "a window of %d tokens was asked for; the model's limit is %d",
                        o->ctx, g->m.ctx_max);
     }
-    g->ctx = o->ctx;
-    if (g->ctx == 0) {
-        g->ctx = g->m.ctx_max;
-        if ((uint64_t)PAGES_OF(g->ctx) > budget) {
-            g->ctx = budget > 2 ? (int)(budget - 1) * BE_PAGE : BE_PAGE;
+    g->ctx = o->ctx ? o->ctx : g->m.ctx_max;
+    uint64_t budget = 0;
+    bo->ctx = g->ctx + ENGINE_MAX_DRAFT;
+    int rc = page_budget(g, bo, plan, &budget, e);
+    if (rc < 0) {
+        return rc;
+    }
+    /* A device keeps its states for good: few of them where memory is short. */
+    while (g->ops->plan && o->slots == 0 && bo->slots > 2 && plan->states > plan->free / 8) {
+        bo->slots /= 2;
+        rc = page_budget(g, bo, plan, &budget, e);
+        if (rc < 0) {
+            return rc;
         }
     }
-    uint64_t most = (uint64_t)slots * (uint64_t)PAGES_OF(g->ctx);
+    if (o->ctx == 0 && (uint64_t)PAGES_OF(g->ctx) > budget) {
+        g->ctx = budget > 2 ? (int)(budget - 1) * BE_PAGE : BE_PAGE;
+        bo->ctx = g->ctx + ENGINE_MAX_DRAFT;
+    }
+    uint64_t most = (uint64_t)bo->slots * (uint64_t)PAGES_OF(g->ctx);
     uint64_t least = (uint64_t)PAGES_OF(g->ctx);
     uint64_t n = most < budget ? most : budget;
     n = n > least ? n : least;
-    *pages = n < (1 << 24) ? (int)n : 1 << 24;
+    bo->pages = n < (1 << 24) ? (int)n : 1 << 24;
     return 0;
+}
+
+static char *plan_line(const struct be_plan *p, const struct be_opts *bo)
+{
+    struct buf b = BUF_INIT;
+    const uint64_t kv = p->page * (uint64_t)bo->pages;
+    const uint64_t used = p->weights + kv + p->states + p->work + p->graphs;
+    buf_printf(&b,
+               "%s: %.1f GB of weights, %.1f GB of KV cache for %d tokens, %.1f GB of %d states, "
+               "%.1f GB of work memory, %.1f GB for %d graphs; %.1f of %.1f GB stay free",
+               p->device, (double)p->weights / 1e9, (double)kv / 1e9, bo->pages * BE_PAGE,
+               (double)p->states / 1e9, bo->slots, (double)p->work / 1e9, (double)p->graphs / 1e9,
+               bo->graphs, (double)(p->free > used ? p->free - used : 0) / 1e9,
+               (double)p->free / 1e9);
+    return buf_take(&b);
 }
 
 static int check_opts(const struct engine_opts *o, struct err *e)
 {
-    if (o->backend == EB_CUDA) {
-        return err_set(
-            e, QE_UNSUPPORTED,
-            "the CUDA backend of this build cannot run the model yet: use --backend cpu");
+    if (o->backend == EB_CUDA && !backend_cuda()) {
+        return err_set(e, QE_UNSUPPORTED,
+                       "this build has no CUDA backend: use --backend cpu, or configure it where "
+                       "there is nvcc");
     }
     if (o->slots < 0 || o->slots > MAX_SLOTS) {
         return err_set(e, QE_USAGE, "%d sequences at once were asked for; the limit is %d",
@@ -82,6 +125,7 @@ static void fill_info(struct engine *g, const struct engine_source *s, const str
                                    .backend = g->ops->name,
                                    .device = g->ops->describe(g->b),
                                    .fallback = g->fallback,
+                                   .plan = g->plan,
                                    .ctx = g->ctx,
                                    .vocab = g->m.shape.vocab,
                                    .vocab_used = g->m.shape.vocab_used,
@@ -93,24 +137,44 @@ static void fill_info(struct engine *g, const struct engine_source *s, const str
                                    .n_eos = g->m.n_eos};
 }
 
-static int open_backend(struct engine *g, const struct engine_opts *o, int slots, struct err *e)
+/* Opens the backend. With EB_AUTO a device that is not there means the CPU. */
+static int open_ops(struct engine *g, const struct engine_opts *o, struct be_opts *bo,
+                    struct err *e)
 {
-    int pages = 0;
-    int rc = choose_pages(g, o, slots, &pages, e);
-    if (rc < 0) {
-        return rc;
+    struct be_plan plan = {.page = 0};
+    g->ops = o->backend != EB_CPU && backend_cuda() ? backend_cuda() : backend_cpu();
+    int rc = choose_pages(g, o, bo, &plan, e);
+    if (rc == QE_DEVICE && o->backend == EB_AUTO) {
+        g->ops = backend_cpu();
+        rc = choose_pages(g, o, bo, &plan, e);
     }
+    if (rc == 0) {
+        rc = g->ops->open(&g->m.shape, &g->w.w, bo, o->progress, o->progress_ctx, &g->b, e);
+    }
+    if (rc == 0 && g->ops->plan) {
+        g->plan = plan_line(&plan, bo);
+    }
+    return rc;
+}
+
+static int open_backend(struct engine *g, const struct engine_opts *o, struct err *e)
+{
     struct be_opts bo = {.threads = o->threads,
                          .isa = o->isa,
                          .device = o->device,
                          .kv = g->kv_format,
-                         .slots = slots,
-                         .pages = pages,
-                         .max_prefill = g->chunk};
-    rc = g->ops->open(&g->m.shape, &g->w.w, &bo, o->progress, o->progress_ctx, &g->b, e);
+                         .slots = o->slots ? o->slots : DEFAULT_SLOTS,
+                         .max_prefill = g->chunk,
+                         .cuda_path = (enum be_cuda_path)o->cuda_path,
+                         .graphs = o->graphs < 0 ? 0
+                                   : o->graphs   ? o->graphs
+                                                 : DEFAULT_GRAPHS,
+                         .verify = o->verify};
+    int rc = open_ops(g, o, &bo, e);
     if (rc < 0) {
         return rc;
     }
+    const int slots = bo.slots, pages = bo.pages;
     g->graph = (struct graph){g->ops, g->b, &g->m.shape};
     kv_pool_init(&g->pool, g->ops, g->b, pages);
     rstate_init(&g->slots, slots);
@@ -148,11 +212,10 @@ int engine_open_source(const struct engine_source *s, const struct engine_opts *
         g->m.shape.vocab_used = o->vocab_used;
     }
     g->mtp = g->m.shape.mtp && !o->no_mtp;
-    g->ops = backend_cpu();
-    g->kv_format = o->kv == EKV_F32 ? BE_KV_F32 : BE_KV_F16;
+    g->kv_format = o->kv == EKV_F32 ? BE_KV_F32 : o->kv == EKV_F8 ? BE_KV_F8 : BE_KV_F16;
     g->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     strncpy(g->digest, s->digest ? s->digest : "", sizeof g->digest - 1);
-    rc = open_backend(g, o, o->slots ? o->slots : DEFAULT_SLOTS, e);
+    rc = open_backend(g, o, e);
     if (rc < 0) {
         goto out_close;
     }
@@ -214,6 +277,7 @@ void engine_close(struct engine *g)
     free(g->name);
     free(g->tier);
     free(g->fallback);
+    free(g->plan);
     model_weights_fini(&g->w);
     model_config_fini(&g->m);
     free(g);
@@ -310,7 +374,25 @@ int engine_seq_fork(struct engine *g, int dst, int src, struct err *e)
 
 struct engine_counters engine_counters(const struct engine *g)
 {
-    return g->count;
+    struct engine_counters c = g->count;
+    if (g->ops->counters) {
+        struct be_counters b = {0};
+        g->ops->counters(g->b, &b);
+        c.kernels = b.kernels;
+        c.graphs = b.graphs;
+    }
+    return c;
+}
+
+uint64_t engine_bytes_per_draft(const struct engine *g)
+{
+    return g->mtp ? g->w.draft_bytes : 0;
+}
+
+int engine_bandwidth(struct engine *g, size_t bytes, double *read, double *copy, struct err *e)
+{
+    return g->ops->bandwidth ? g->ops->bandwidth(g->b, bytes, read, copy, e)
+                             : err_set(e, QE_UNSUPPORTED, "the backend computes in host memory");
 }
 
 uint64_t engine_bytes_per_step(const struct engine *g)

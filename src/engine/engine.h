@@ -21,8 +21,9 @@ struct container;
 
 #define ENGINE_MAX_DRAFT 16
 
-enum engine_backend { EB_AUTO, EB_CPU, EB_CUDA };
-enum engine_kv { EKV_AUTO, EKV_F32, EKV_F16 };
+enum engine_backend { EB_AUTO, EB_CPU, EB_CUDA }; /* AUTO: CUDA where there is a device */
+enum engine_kv { EKV_AUTO, EKV_F32, EKV_F16, EKV_F8 };
+enum engine_cuda_path { ECP_AUTO, ECP_SM80, ECP_SM90 };
 
 struct engine_opts {
     enum engine_backend backend;
@@ -38,6 +39,9 @@ struct engine_opts {
     int vocab_used;
     const char *fallback; /* why no GPU was chosen, for engine_info; copied; may be NULL */
     bool no_mtp;          /* do not keep the MTP layer's cache: no drafts */
+    enum engine_cuda_path cuda_path;
+    int graphs;  /* CUDA graphs kept; 0: 16, negative: none */
+    bool verify; /* compare the weights on the device with the model file */
     void (*progress)(void *ctx, double done); /* 0..1 while weights load; may be NULL */
     void *progress_ctx;
 };
@@ -48,6 +52,7 @@ struct engine_info {
     const char *backend;  /* "cpu" or "cuda" */
     const char *device;   /* "AVX-512, 2 threads" */
     const char *fallback; /* why the GPU is not used, or NULL */
+    const char *plan;     /* one line: what lies in the device's memory; NULL on the CPU */
     int ctx, vocab, vocab_used, slots, hidden, layers;
     bool mtp;
     const int32_t *eos;
@@ -165,11 +170,20 @@ int engine_read_kv(struct engine *g, int seq, int layer, float *k, float *v, str
 struct engine_counters {
     uint64_t prefill_tokens, decode_rows, decode_steps;
     double prefill_s, decode_s;
+    uint64_t kernels, graphs; /* kernels launched, alone or in graphs; graphs replayed */
 };
 struct engine_counters engine_counters(const struct engine *g);
 /* Bytes of weights one decode step reads, however many rows it has. */
 uint64_t engine_bytes_per_step(const struct engine *g);
 /* Bytes of cache and recurrent state that one row reads after depth tokens. */
 uint64_t engine_bytes_per_row(const struct engine *g, int depth);
+/* Bytes of weights that one draft step reads; 0 without an MTP layer. */
+uint64_t engine_bytes_per_draft(const struct engine *g);
+/* What the device's own memory gives, in GB (1e9 bytes) per second; QE_UNSUPPORTED
+ * when the backend computes in host memory. */
+int engine_bandwidth(struct engine *g, size_t bytes, double *read, double *copy, struct err *e);
+/* Makes a sequence of len tokens out of random numbers of sane size instead of
+ * computing it, to measure at depths that would take long to fill. */
+int engine_seq_fill(struct engine *g, int seq, int len, struct err *e);
 
 #endif

@@ -48,7 +48,7 @@ struct engine {
 
     struct engine_counters count;
     struct engine_info info;
-    char *name, *tier, *fallback; /* of info; owned */
+    char *name, *tier, *fallback, *plan; /* of info; owned */
 };
 
 /* The sequence, or an error that names it. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pwd.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +16,7 @@
 #include <cmocka.h>
 
 #include "base/conf.h"
+#include "base/dtype.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/jsonio.h"
@@ -328,15 +330,39 @@ static void pipes_are_not_mapped(void **state)
     free(path);
 }
 
+/* Every E4M3 value comes back, what lies between two goes to the nearer one (a tie
+ * to the even code), and what is too large becomes the largest. */
+static void fp8_rounds_to_nearest(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 0x7F; c++) {
+        const float v = f8_to_f32((uint8_t)c);
+        assert_int_equal(f32_to_f8(v), c);
+        assert_int_equal(f32_to_f8(-v), c | 0x80);
+        if (c < 0x7E) {
+            const float next = f8_to_f32((uint8_t)(c + 1)), mid = (v + next) / 2;
+            assert_true(v < next);
+            assert_int_equal(f32_to_f8(mid), c + c % 2);
+            assert_int_equal(f32_to_f8(nextafterf(mid, 0)), c);
+            assert_int_equal(f32_to_f8(nextafterf(mid, 1000)), c + 1);
+        }
+    }
+    assert_true(f8_to_f32(0x7E) == 448 && f8_to_f32(0x01) == 0x1p-9F);
+    assert_int_equal(f32_to_f8(464), 0x7E);
+    assert_int_equal(f32_to_f8(-INFINITY), 0xFE);
+    assert_true(isnan(f8_to_f32(f32_to_f8(NAN))));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_are_one_line),  cmocka_unit_test(philox_known_answers),
-        cmocka_unit_test(sha256_known_answer),  cmocka_unit_test(utf8_boundaries),
-        cmocka_unit_test(utf8_clusters),        cmocka_unit_test(json_numbers_like_python),
-        cmocka_unit_test(json_refuses),         cmocka_unit_test(atomic_write_survives_faults),
-        cmocka_unit_test(options_precedence),   cmocka_unit_test(options_refuse),
-        cmocka_unit_test(folders_without_home), cmocka_unit_test(pipes_are_not_mapped),
+        cmocka_unit_test(errors_are_one_line),   cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(sha256_known_answer),   cmocka_unit_test(utf8_boundaries),
+        cmocka_unit_test(utf8_clusters),         cmocka_unit_test(json_numbers_like_python),
+        cmocka_unit_test(json_refuses),          cmocka_unit_test(atomic_write_survives_faults),
+        cmocka_unit_test(options_precedence),    cmocka_unit_test(options_refuse),
+        cmocka_unit_test(folders_without_home),  cmocka_unit_test(pipes_are_not_mapped),
+        cmocka_unit_test(fp8_rounds_to_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include "base/philox.h"
 #include "kcommon.h"
-#include "kernels/cpu/sample.h"
+#include "kernels/sample.h"
 
 enum { MAX_V = 700 };
 

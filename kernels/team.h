@@ -1,5 +1,5 @@
-#ifndef QUASAR_KERNELS_CPU_TEAM_H
-#define QUASAR_KERNELS_CPU_TEAM_H
+#ifndef QUASAR_KERNELS_TEAM_H
+#define QUASAR_KERNELS_TEAM_H
 
 #include "base/err.h"
 

@@ -5,7 +5,7 @@
  * on two cores, decoding with two threads ran 20 times slower than this.
  */
 #include "config.h"
-#include "kernels/cpu/team.h"
+#include "kernels/team.h"
 
 #include <errno.h>
 #include <limits.h>

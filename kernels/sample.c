@@ -5,7 +5,7 @@
  * the filters ask. Masses are summed in fp64 in a fixed order.
  */
 #include "config.h"
-#include "kernels/cpu/sample.h"
+#include "kernels/sample.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -130,10 +130,15 @@ static int filter(struct sample_entry *h, int n, const struct be_sample *s, floa
     return n - left;
 }
 
+bool sample_is_greedy(const struct be_sample *s)
+{
+    return s->temp < GREEDY_BELOW;
+}
+
 int32_t sample_row(const float *logits, int n, const struct be_sample *s, struct sample_entry *heap)
 {
     const int32_t top = largest(logits, n);
-    if (s->temp < GREEDY_BELOW) {
+    if (sample_is_greedy(s)) {
         return top;
     }
     const float temp = s->temp < COLDEST ? COLDEST : s->temp;

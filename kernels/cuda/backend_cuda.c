@@ -1,0 +1,538 @@
+/*
+ * The CUDA backend's table of operations. Decode operations are only written down
+ * here (see host.h); what needs a result flushes them.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/cuda/bandwidth.h"
+#include "kernels/cuda/host.h"
+#include "kernels/geometry.h"
+
+int cuda_fail(struct backend *b, int status, struct err *e)
+{
+    const char *kernel = b->cu.kernel ? b->cu.kernel : "none";
+    return err_set(e, rt_is_nomem(status) ? QE_NOMEM : QE_DEVICE,
+                   "CUDA failed %s: %s (last kernel: %s)", b->doing ? b->doing : "at the start",
+                   rt_reason(status), kernel);
+}
+
+/* ---- the list ---- */
+
+/* Grids are made for these numbers of rows, spans or outputs. */
+static int bucket(int n)
+{
+    int p = 1;
+    while (p < n && p < CU_ROWS) {
+        p *= 2;
+    }
+    return n <= p ? p : (n + CU_ROWS - 1) / CU_ROWS * CU_ROWS;
+}
+
+/* A bound of positions for attention's grid: powers of two from 1024 on. */
+static int depth_bucket(const struct backend *b, int end)
+{
+    int p = 1024;
+    while (p < end) {
+        p *= 2;
+    }
+    return p < b->ctx ? p : b->ctx;
+}
+
+static void list_clear(struct backend *b)
+{
+    struct cuda_op *op = b->list.op;
+    b->list = (struct cuda_list){.op = op};
+}
+
+int cuda_flush(struct backend *b, struct err *e)
+{
+    if (b->list.n == 0) {
+        return 0;
+    }
+    struct cuda_list l = b->list;
+    l.outs = l.outs ? bucket(l.outs) : 0;
+    l.saves = l.saves ? bucket(l.saves) : 0;
+    int rc = cuda_block_send(b, &b->dec, e);
+    if (rc == 0) {
+        b->doing = "in a decode step";
+        int status = cuda_graphs_run(b, &l);
+        rc = status ? cuda_fail(b, status, e) : 0;
+    }
+    list_clear(b);
+    return rc;
+}
+
+int cuda_finish(struct backend *b, struct err *e)
+{
+    int rc = cuda_flush(b, e);
+    if (rc < 0) {
+        return rc;
+    }
+    int status = rt_sync(b->rt);
+    return status ? cuda_fail(b, status, e) : 0;
+}
+
+/* The list has room for another operation, and a stage of tables to write to. */
+static int list_ready(struct backend *b, struct err *e)
+{
+    int rc = 0;
+    if (b->list.n == b->list_cap) {
+        rc = cuda_flush(b, e);
+    }
+    if (rc == 0 && !b->list.open) {
+        list_clear(b);
+        rc = cuda_block_begin(b, &b->dec, e);
+        b->list.open = rc == 0;
+    }
+    return rc;
+}
+
+static int append(struct backend *b, enum cuda_op_kind kind, int layer, struct err *e)
+{
+    int rc = list_ready(b, e);
+    if (rc == 0) {
+        b->list.op[b->list.n++] = (struct cuda_op){
+            .kind = (uint8_t)kind, .batch = (uint8_t)b->batch, .layer = (int16_t)layer};
+    }
+    return rc;
+}
+
+/* An operation of the batch: written down, or run when it is a prefill. */
+static int batch_op(struct backend *b, enum cuda_op_kind kind, int layer, struct err *e)
+{
+    if (b->mode == BE_DECODE) {
+        if (!b->list.open || (b->list.n == 0 && kind != OP_EMBED && kind != OP_MTP_EMBED)) {
+            return err_set(e, QE_INTERNAL, "the decode pass was interrupted");
+        }
+        return append(b, kind, layer, e);
+    }
+    const bool pdl = b->cu.pdl;
+    const int before = b->cu.launches;
+    b->cu.pdl = false;
+    b->doing = "in a prefill";
+    int status =
+        cuda_prefill_op(b, (struct cuda_op){.kind = (uint8_t)kind, .layer = (int16_t)layer});
+    b->cu.pdl = pdl;
+    b->count.kernels += (uint64_t)(b->cu.launches - before);
+    return status ? cuda_fail(b, status, e) : 0;
+}
+
+/* ---- the batch ---- */
+
+static void take_batch(struct backend *b, const struct be_batch *t)
+{
+    b->mode = t->mode;
+    b->n_rows = t->n_rows;
+    b->n_spans = t->n_spans;
+    b->flipped = false;
+    memcpy(b->span, t->spans, (size_t)t->n_spans * sizeof *b->span);
+    b->begun = true;
+}
+
+/* Begins a batch; with `more`, beside the one that the list holds. */
+static int begin(struct backend *b, const struct be_batch *t, const int32_t *source, bool more,
+                 struct err *e)
+{
+    b->begun = false;
+    int rc = be_check_batch(&b->shape, t, b->slots, b->pages, b->max_rows, e);
+    int end = 0;
+    for (int i = 0; i < t->n_spans && rc == 0; i++) {
+        const int to = t->spans[i].pos + t->spans[i].n;
+        end = to > end ? to : end;
+        if (to > b->ctx) {
+            rc = err_set(e, QE_INTERNAL, "span %d: positions up to %d of a window of %d", i, to,
+                         b->ctx);
+        }
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    const bool beside = more && t->mode == BE_DECODE && b->list.n_batches == 1;
+    if (!beside) {
+        rc = cuda_flush(b, e);
+        b->list.open = false; /* a batch that was begun and not used */
+    }
+    struct cuda_block *k = t->mode == BE_DECODE ? &b->dec : &b->pre;
+    b->batch = beside ? 1 : 0;
+    if (rc == 0 && t->mode == BE_DECODE) {
+        rc = list_ready(b, e);
+    } else if (rc == 0) {
+        rc = cuda_block_begin(b, k, e);
+    }
+    rc = rc < 0 ? rc : cuda_block_batch(b, k, b->batch, t, source, e);
+    if (rc == 0 && t->mode == BE_DECODE) {
+        const int depth = depth_bucket(b, end);
+        b->list.batch[b->batch] = (struct cuda_bounds){bucket(t->n_rows), bucket(t->n_spans)};
+        b->list.n_batches = b->batch + 1;
+        b->list.depth = depth > b->list.depth ? depth : b->list.depth;
+    } else if (rc == 0) {
+        rc = cuda_block_send(b, k, e);
+    }
+    if (rc == 0) {
+        take_batch(b, t);
+    }
+    return rc;
+}
+
+static int check_begun(const struct backend *b, const char *op, struct err *e)
+{
+    return b->begun ? 0 : err_set(e, QE_INTERNAL, "%s without a batch", op);
+}
+
+static int check_rows(const int32_t *rows, int n, int have, struct err *e)
+{
+    if (n < 0 || n > CUDA_MAX_OUT) {
+        return err_set(e, QE_INTERNAL, "%d output rows; at most %d", n, CUDA_MAX_OUT);
+    }
+    for (int i = 0; i < n; i++) {
+        if (rows[i] < 0 || rows[i] >= have) {
+            return err_set(e, QE_INTERNAL, "output row %d of a batch of %d", rows[i], have);
+        }
+    }
+    return 0;
+}
+
+static int op_begin(struct backend *b, const struct be_batch *t, struct err *e)
+{
+    return begin(b, t, NULL, false, e);
+}
+
+static int op_embed(struct backend *b, struct err *e)
+{
+    int rc = check_begun(b, "embed", e);
+    return rc < 0 ? rc : batch_op(b, OP_EMBED, 0, e);
+}
+
+static int op_gdn(struct backend *b, int layer, struct err *e)
+{
+    int rc = check_begun(b, "gdn", e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (layer < 0 || layer >= b->shape.layers || b->attention[layer]) {
+        return err_set(e, QE_INTERNAL, "layer %d is not a DeltaNet layer", layer);
+    }
+    rc = batch_op(b, OP_GDN, layer, e);
+    for (int i = 0; i < b->n_spans && rc == 0 && !b->flipped; i++) {
+        b->parity[b->span[i].slot] ^= 1;
+    }
+    b->flipped = b->flipped || rc == 0;
+    return rc;
+}
+
+static int op_attention(struct backend *b, int layer, struct err *e)
+{
+    int rc = check_begun(b, "attention", e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (layer < 0 || layer >= b->shape.layers || !b->attention[layer]) {
+        return err_set(e, QE_INTERNAL, "layer %d is not an attention layer", layer);
+    }
+    return batch_op(b, OP_ATTENTION, layer, e);
+}
+
+static int op_ffn(struct backend *b, int layer, struct err *e)
+{
+    int rc = check_begun(b, "ffn", e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (layer < 0 || layer >= b->shape.layers) {
+        return err_set(e, QE_INTERNAL, "no layer %d", layer);
+    }
+    return batch_op(b, OP_FFN, layer, e);
+}
+
+static int op_final_norm(struct backend *b, struct err *e)
+{
+    int rc = check_begun(b, "final_norm", e);
+    rc = rc < 0 ? rc : batch_op(b, OP_FINAL, 0, e);
+    if (rc == 0) {
+        b->h_rows = b->n_rows;
+    }
+    return rc;
+}
+
+/* ---- results ---- */
+
+/* Logits of rows of h or m, in groups of CU_ROWS. */
+static int head(struct backend *b, enum cuda_op_kind kind, int have, const int32_t *rows, int n,
+                struct err *e)
+{
+    int rc = check_rows(rows, n, have, e);
+    if (rc == 0 && b->list.outs > 0) {
+        rc = cuda_flush(b, e); /* the tables hold one head call's rows */
+    }
+    if (rc == 0) {
+        b->n_out = n;
+    }
+    if (rc < 0 || n == 0) {
+        return rc;
+    }
+    for (int g = 0; g * CU_ROWS < n && rc == 0; g++) {
+        rc = append(b, kind, g, e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    int32_t *count = (int32_t *)(b->dec.host + b->dec.out_count);
+    for (int g = 0; g < CUDA_MAX_OUT / CU_ROWS; g++) {
+        const int left = n - g * CU_ROWS;
+        count[2 * g] = left < 0 ? 0 : left < CU_ROWS ? left : CU_ROWS;
+    }
+    count[2 * (CUDA_MAX_OUT / CU_ROWS)] = n;
+    memcpy(b->dec.host + b->dec.out_rows, rows, (size_t)n * sizeof *rows);
+    b->list.outs = n;
+    return 0;
+}
+
+static int op_head(struct backend *b, const int32_t *rows, int n, struct err *e)
+{
+    return head(b, OP_HEAD, b->h_rows, rows, n, e);
+}
+
+static int op_mtp_head(struct backend *b, const int32_t *rows, int n, struct err *e)
+{
+    return head(b, OP_MTP_HEAD, b->m_rows, rows, n, e);
+}
+
+/* The likeliest ids, found on the device. */
+static int sample_greedy(struct backend *b, int n, int32_t *ids, struct err *e)
+{
+    if (b->list.outs == 0) { /* the head ran already: its tables are gone */
+        int rc = list_ready(b, e);
+        if (rc < 0) {
+            return rc;
+        }
+        int32_t *count = (int32_t *)(b->dec.host + b->dec.out_count);
+        count[2 * (CUDA_MAX_OUT / CU_ROWS)] = b->n_out;
+        b->list.outs = b->n_out;
+    }
+    int rc = append(b, OP_ARGMAX, 0, e);
+    rc = rc < 0 ? rc : cuda_flush(b, e);
+    if (rc < 0) {
+        return rc;
+    }
+    int status = rt_download(b->rt, b->host_ids, b->ids, (size_t)n * sizeof *ids);
+    rc = status ? cuda_fail(b, status, e) : cuda_finish(b, e);
+    if (rc == 0) {
+        memcpy(ids, b->host_ids, (size_t)n * sizeof *ids);
+    }
+    return rc;
+}
+
+struct sample_job {
+    struct backend *b;
+    const struct be_sample *s;
+    int n;
+    int32_t *ids;
+};
+
+static void sample_share(void *arg, int tid, int nt)
+{
+    const struct sample_job *j = arg;
+    const size_t used = (size_t)j->b->shape.vocab_used;
+    for (int i = tid; i < j->n; i += nt) {
+        j->ids[i] = sample_row(j->b->host_logits + (size_t)i * used, (int)used, &j->s[i],
+                               j->b->heap + (size_t)i * used);
+    }
+}
+
+/* Draws on the host, as the CPU backend does. */
+static int sample_drawn(struct backend *b, const struct be_sample *s, int n, int32_t *ids,
+                        struct err *e)
+{
+    const size_t used = (size_t)b->shape.vocab_used;
+    int status = 0;
+    if (!b->host_logits) {
+        void *p = NULL;
+        status = rt_pin(b->rt, CUDA_MAX_OUT * used * sizeof(float), &p);
+        b->host_logits = p;
+        b->heap = mem_array(CUDA_MAX_OUT * used, sizeof *b->heap);
+    }
+    int rc = cuda_flush(b, e);
+    if (rc < 0) {
+        return rc;
+    }
+    status = status
+                 ? status
+                 : rt_download_rows(b->rt, b->host_logits, used * sizeof(float), b->logits,
+                                    b->logits_ld * sizeof(float), used * sizeof(float), (size_t)n);
+    rc = status ? cuda_fail(b, status, e) : cuda_finish(b, e);
+    if (rc == 0) {
+        struct sample_job job = {b, s, n, ids};
+        team_run(b->team, sample_share, &job);
+    }
+    return rc;
+}
+
+static int op_sample(struct backend *b, const struct be_sample *s, int n, int32_t *ids,
+                     struct err *e)
+{
+    if (n < 0 || n > b->n_out) {
+        return err_set(e, QE_INTERNAL, "%d draws from %d rows of logits", n, b->n_out);
+    }
+    bool greedy = true;
+    for (int i = 0; i < n; i++) {
+        greedy = greedy && sample_is_greedy(&s[i]);
+    }
+    if (n == 0) {
+        return 0;
+    }
+    return greedy ? sample_greedy(b, n, ids, e) : sample_drawn(b, s, n, ids, e);
+}
+
+static int read_row(struct backend *b, const float *from, size_t n, float *out, struct err *e)
+{
+    int rc = cuda_flush(b, e);
+    if (rc < 0) {
+        return rc;
+    }
+    int status = rt_download(b->rt, out, from, n * sizeof *out);
+    return status ? cuda_fail(b, status, e) : cuda_finish(b, e);
+}
+
+static int op_read_logits(struct backend *b, int i, float *out, struct err *e)
+{
+    if (i < 0 || i >= b->n_out) {
+        return err_set(e, QE_INTERNAL, "logits row %d of %d", i, b->n_out);
+    }
+    int rc = read_row(b, b->logits + (size_t)i * b->logits_ld, (size_t)b->shape.vocab_used, out, e);
+    for (int id = b->shape.vocab_used; id < b->shape.vocab && rc == 0; id++) {
+        out[id] = -INFINITY;
+    }
+    return rc;
+}
+
+static int op_read_hidden(struct backend *b, int row, float *out, struct err *e)
+{
+    int32_t r = row;
+    int rc = check_rows(&r, 1, b->h_rows, e);
+    const size_t hidden = (size_t)b->shape.hidden;
+    return rc < 0 ? rc : read_row(b, b->h + (size_t)row * hidden, hidden, out, e);
+}
+
+/* ---- MTP ---- */
+
+static int op_hidden_save(struct backend *b, int row, int slot, struct err *e)
+{
+    int32_t r = row;
+    int rc = cuda_check_slot(b, slot, e);
+    rc = rc < 0 ? rc : check_rows(&r, 1, b->h_rows, e);
+    if (rc == 0 && b->list.saves == CU_ROWS) {
+        rc = cuda_flush(b, e);
+    }
+    if (rc == 0 && b->list.saves == 0) { /* one kernel saves all that follow */
+        rc = append(b, OP_SAVE, 0, e);
+    } else if (rc == 0 && b->list.op[b->list.n - 1].kind != OP_SAVE) {
+        rc = cuda_flush(b, e);
+        rc = rc < 0 ? rc : append(b, OP_SAVE, 0, e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    const int i = b->list.saves++;
+    ((int32_t *)(b->dec.host + b->dec.save_row))[i] = row;
+    ((int32_t *)(b->dec.host + b->dec.save_slot))[i] = slot;
+    ((int32_t *)(b->dec.host + b->dec.save_count))[0] = i + 1;
+    return 0;
+}
+
+static int op_mtp_embed(struct backend *b, const struct be_batch *batch, const int32_t *source,
+                        struct err *e)
+{
+    if (!b->shape.mtp) {
+        return err_set(e, QE_UNSUPPORTED, "the model has no MTP layer");
+    }
+    for (int i = 0; i < batch->n_rows; i++) {
+        if (source[i] == BE_H_CHAIN
+                ? i >= b->m_rows
+                : source[i] != BE_H_SLOT && (source[i] < 0 || source[i] >= b->h_rows)) {
+            b->begun = false;
+            return err_set(e, QE_INTERNAL, "row %d has no hidden state %d", i, source[i]);
+        }
+    }
+    int rc = begin(b, batch, source, true, e);
+    return rc < 0 ? rc : batch_op(b, OP_MTP_EMBED, 0, e);
+}
+
+static int op_mtp_layer(struct backend *b, bool kv_only, struct err *e)
+{
+    int rc = check_begun(b, "mtp_layer", e);
+    if (rc == 0 && !b->shape.mtp) {
+        rc = err_set(e, QE_UNSUPPORTED, "the model has no MTP layer");
+    }
+    rc = rc < 0 ? rc : batch_op(b, kv_only ? OP_MTP_KV : OP_MTP_LAYER, b->shape.layers, e);
+    if (rc == 0) {
+        b->m_rows = kv_only ? 0 : b->n_rows;
+    }
+    return rc;
+}
+
+/* ---- figures ---- */
+
+static const char *op_describe(const struct backend *b)
+{
+    return b->describe;
+}
+
+static void op_counters(const struct backend *b, struct be_counters *out)
+{
+    *out = b->count;
+}
+
+static int op_bandwidth(struct backend *b, size_t bytes, double *read, double *copy, struct err *e)
+{
+    int rc = cuda_finish(b, e);
+    if (rc < 0) {
+        return rc;
+    }
+    b->doing = "measuring the memory";
+    int status = cuda_bandwidth(b->rt, &b->cu, bytes, read, copy);
+    return status ? cuda_fail(b, status, e) : 0;
+}
+
+const struct be_ops *backend_cuda(void)
+{
+    static const struct be_ops ops = {
+        .name = "cuda",
+        .open = cuda_open,
+        .close = cuda_close,
+        .plan = cuda_plan,
+        .counters = op_counters,
+        .bandwidth = op_bandwidth,
+        .describe = op_describe,
+        .begin = op_begin,
+        .embed = op_embed,
+        .gdn = op_gdn,
+        .attention = op_attention,
+        .ffn = op_ffn,
+        .final_norm = op_final_norm,
+        .head = op_head,
+        .sample = op_sample,
+        .max_out = CUDA_MAX_OUT,
+        .hidden_save = op_hidden_save,
+        .mtp_embed = op_mtp_embed,
+        .mtp_layer = op_mtp_layer,
+        .mtp_head = op_mtp_head,
+        .read_logits = op_read_logits,
+        .read_hidden = op_read_hidden,
+        .state_size = cuda_state_size,
+        .page_size = cuda_page_size,
+        .state_reset = cuda_state_reset,
+        .state_copy = cuda_state_copy,
+        .state_export = cuda_state_export,
+        .state_import = cuda_state_import,
+        .page_copy = cuda_page_copy,
+        .page_export = cuda_page_export,
+        .page_import = cuda_page_import,
+        .read_gdn = cuda_read_gdn,
+        .read_kv = cuda_read_kv,
+    };
+    return &ops;
+}

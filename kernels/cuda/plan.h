@@ -1,0 +1,23 @@
+#ifndef QUASAR_KERNELS_CUDA_PLAN_H
+#define QUASAR_KERNELS_CUDA_PLAN_H
+
+#include <stdint.h>
+
+#include "kernels/backend.h"
+
+/* The memory plan of the CUDA backend: arithmetic alone. */
+struct cuda_needs {
+    int cc; /* compute capability, 90 for 9.0 */
+    uint64_t free;
+    uint64_t weights, slot, page, work; /* bytes; slot: of one state */
+    int slots, layers, graphs;
+};
+
+/* Fills everything but the device's name. */
+void cuda_plan_make(const struct cuda_needs *n, struct be_plan *out);
+
+/* QE_NOMEM with the plan in one line: what `pages` pages and the rest need, what is
+ * free, and what would fit. */
+int cuda_plan_refuse(const struct be_plan *p, int pages, struct err *e);
+
+#endif

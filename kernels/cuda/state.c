@@ -1,0 +1,252 @@
+/* Recurrent states and cache pages: copies in device memory, blobs for the host and
+ * fp32 views for tests. A blob has one convolution state, the current one, beside
+ * each layer's recurrent state, as on the CPU. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/cuda/host.h"
+
+float *cuda_slot(const struct backend *b, int slot)
+{
+    return b->state + (size_t)slot * b->slot_floats;
+}
+
+float *cuda_slot_hidden(const struct backend *b, int slot)
+{
+    return cuda_slot(b, slot) + b->s_floats + b->conv_floats;
+}
+
+int cuda_check_slot(const struct backend *b, int slot, struct err *e)
+{
+    if (slot < 0 || slot >= b->slots) {
+        return err_set(e, QE_INTERNAL, "state slot %d is outside 0..%d", slot, b->slots - 1);
+    }
+    return 0;
+}
+
+static int check_page(const struct backend *b, int page, struct err *e)
+{
+    if (page < 0 || page >= b->pages) {
+        return err_set(e, QE_INTERNAL, "cache page %d is outside 0..%d", page, b->pages - 1);
+    }
+    return 0;
+}
+
+/* Bytes of a layer's part of a blob: recurrent state, then convolution state. */
+static size_t s_bytes(const struct backend *b)
+{
+    return (size_t)b->shape.v_heads * BE_DN_DIM * BE_DN_DIM * sizeof(float);
+}
+
+static size_t conv_bytes(const struct backend *b)
+{
+    return (size_t)(BE_CONV - 1) * (size_t)b->channels * sizeof(float);
+}
+
+size_t cuda_state_size(const struct backend *b)
+{
+    return (size_t)b->n_gdn * (s_bytes(b) + conv_bytes(b)) +
+           (size_t)b->shape.hidden * sizeof(float);
+}
+
+size_t cuda_page_size(const struct backend *b)
+{
+    return b->page_bytes;
+}
+
+static int begin_op(struct backend *b, const char *doing, struct err *e)
+{
+    int rc = cuda_flush(b, e);
+    b->doing = doing;
+    return rc;
+}
+
+static int result(struct backend *b, int status, struct err *e)
+{
+    return status ? cuda_fail(b, status, e) : 0;
+}
+
+int cuda_state_reset(struct backend *b, int slot, struct err *e)
+{
+    int rc = cuda_check_slot(b, slot, e);
+    rc = rc < 0 ? rc : begin_op(b, "clearing a state", e);
+    if (rc < 0) {
+        return rc;
+    }
+    b->parity[slot] = 0;
+    return result(b, rt_fill(b->rt, cuda_slot(b, slot), 0, b->slot_floats * sizeof(float)), e);
+}
+
+int cuda_state_copy(struct backend *b, int dst, int src, struct err *e)
+{
+    int rc = cuda_check_slot(b, dst, e);
+    rc = rc < 0 ? rc : cuda_check_slot(b, src, e);
+    rc = rc < 0 ? rc : begin_op(b, "copying a state", e);
+    if (rc < 0 || dst == src) {
+        return rc;
+    }
+    b->parity[dst] = b->parity[src];
+    return result(
+        b, rt_copy(b->rt, cuda_slot(b, dst), cuda_slot(b, src), b->slot_floats * sizeof(float)), e);
+}
+
+int cuda_state_export(struct backend *b, int slot, void *out, struct err *e)
+{
+    int rc = cuda_check_slot(b, slot, e);
+    rc = rc < 0 ? rc : begin_op(b, "reading a state", e);
+    if (rc < 0) {
+        return rc;
+    }
+    const size_t s = s_bytes(b), conv = conv_bytes(b), layers = (size_t)b->n_gdn;
+    const uint8_t *from = (const uint8_t *)cuda_slot(b, slot);
+    uint8_t *to = out;
+    const uint8_t *from_conv = from + b->s_floats * sizeof(float) + b->parity[slot] * conv;
+    int status = 0;
+    if (layers > 0) {
+        status = rt_download_rows(b->rt, to, s + conv, from, s, s, layers);
+        status = status
+                     ? status
+                     : rt_download_rows(b->rt, to + s, s + conv, from_conv, 2 * conv, conv, layers);
+    }
+    status = status ? status
+                    : rt_download(b->rt, to + layers * (s + conv), cuda_slot_hidden(b, slot),
+                                  (size_t)b->shape.hidden * sizeof(float));
+    return status ? cuda_fail(b, status, e) : cuda_finish(b, e);
+}
+
+int cuda_state_import(struct backend *b, int slot, const void *in, struct err *e)
+{
+    int rc = cuda_check_slot(b, slot, e);
+    rc = rc < 0 ? rc : begin_op(b, "writing a state", e);
+    if (rc < 0) {
+        return rc;
+    }
+    const size_t s = s_bytes(b), conv = conv_bytes(b), layers = (size_t)b->n_gdn;
+    uint8_t *to = (uint8_t *)cuda_slot(b, slot);
+    const uint8_t *from = in;
+    int status = 0;
+    b->parity[slot] = 0;
+    if (layers > 0) {
+        status = rt_upload_rows(b->rt, to, s, from, s + conv, s, layers);
+        status = status ? status
+                        : rt_upload_rows(b->rt, to + b->s_floats * sizeof(float), 2 * conv,
+                                         from + s, s + conv, conv, layers);
+    }
+    status = status ? status
+                    : rt_upload(b->rt, cuda_slot_hidden(b, slot), from + layers * (s + conv),
+                                (size_t)b->shape.hidden * sizeof(float));
+    /* in is the caller's again when this returns */
+    return status ? cuda_fail(b, status, e) : cuda_finish(b, e);
+}
+
+int cuda_page_copy(struct backend *b, int dst, int src, struct err *e)
+{
+    int rc = check_page(b, dst, e);
+    rc = rc < 0 ? rc : check_page(b, src, e);
+    rc = rc < 0 ? rc : begin_op(b, "copying a cache page", e);
+    if (rc < 0 || dst == src) {
+        return rc;
+    }
+    const size_t n = b->page_bytes;
+    return result(b, rt_copy(b->rt, b->cache + (size_t)dst * n, b->cache + (size_t)src * n, n), e);
+}
+
+int cuda_page_export(struct backend *b, int page, void *out, struct err *e)
+{
+    int rc = check_page(b, page, e);
+    rc = rc < 0 ? rc : begin_op(b, "reading a cache page", e);
+    if (rc < 0) {
+        return rc;
+    }
+    const size_t n = b->page_bytes;
+    int status = rt_download(b->rt, out, b->cache + (size_t)page * n, n);
+    return status ? cuda_fail(b, status, e) : cuda_finish(b, e);
+}
+
+int cuda_page_import(struct backend *b, int page, const void *in, struct err *e)
+{
+    int rc = check_page(b, page, e);
+    rc = rc < 0 ? rc : begin_op(b, "writing a cache page", e);
+    if (rc < 0) {
+        return rc;
+    }
+    const size_t n = b->page_bytes;
+    int status = rt_upload(b->rt, b->cache + (size_t)page * n, in, n);
+    return status ? cuda_fail(b, status, e) : cuda_finish(b, e);
+}
+
+/* ---- views ---- */
+
+int cuda_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e)
+{
+    int rc = cuda_check_slot(b, slot, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (layer < 0 || layer >= b->shape.layers || b->attention[layer]) {
+        return err_set(e, QE_INTERNAL, "layer %d is not a DeltaNet layer", layer);
+    }
+    uint8_t *blob = mem_alloc(cuda_state_size(b));
+    rc = cuda_state_export(b, slot, blob, e);
+    if (rc == 0) {
+        const size_t n = s_bytes(b);
+        const uint8_t *at = blob + (size_t)b->layers[layer].index * (n + conv_bytes(b));
+        if (s) {
+            memcpy(s, at, n);
+        }
+        const float *c = (const float *)(at + n);
+        for (int ch = 0; conv && ch < b->channels; ch++) {
+            for (int j = 0; j < BE_CONV - 1; j++) {
+                conv[ch * (BE_CONV - 1) + j] = c[j * b->channels + ch];
+            }
+        }
+    }
+    free(blob);
+    return rc;
+}
+
+/* Element d of row `row` of a head's keys or values. */
+static float element(const struct backend *b, const uint8_t *head, int row, int d)
+{
+    const uint8_t *p = head + cu_kv_offset(b->kv, row, d);
+    if (b->kv == BE_KV_F8) {
+        return f8_to_f32(*p);
+    }
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return f16_to_f32(half);
+}
+
+int cuda_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float *k, float *v,
+                 struct err *e)
+{
+    const bool mtp = layer == b->shape.layers && b->shape.mtp;
+    if (!mtp && (layer < 0 || layer >= b->shape.layers || !b->attention[layer])) {
+        return err_set(e, QE_INTERNAL, "layer %d has no keys and values", layer);
+    }
+    const size_t at = (size_t)b->layers[layer].index * b->layer_bytes;
+    const size_t heads = (size_t)b->shape.kv_heads;
+    uint8_t *page = mem_alloc(b->page_bytes);
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        if (i % BE_PAGE == 0) {
+            rc = cuda_page_export(b, pages[i / BE_PAGE], page, e);
+        }
+        for (size_t j = 0; j < 2 * heads && rc == 0; j++) {
+            float *out = j < heads ? k : v;
+            if (!out) {
+                continue;
+            }
+            out += ((size_t)i * heads + j % heads) * BE_HEAD_DIM;
+            const uint8_t *head_rows = page + at + j * (b->layer_bytes / (2 * heads));
+            for (int d = 0; d < BE_HEAD_DIM; d++) {
+                out[d] = element(b, head_rows, i % BE_PAGE, d);
+            }
+        }
+    }
+    free(page);
+    return rc;
+}
