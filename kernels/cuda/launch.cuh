@@ -15,16 +15,7 @@ template <typename T> struct cu_param {
     typedef T type;
 };
 
-#ifdef QUASAR_EMULATE
-
-/* tests/emu */
-template <typename... P>
-cudaError_t emu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
-                       P... args);
-unsigned char *cu_smem(void);
-unsigned char *cu_smem_aligned(unsigned align);
-
-#else
+#ifndef QUASAR_EMULATE /* else tests/emu/emu.h has them */
 
 /* The block's dynamic shared memory, 128-byte aligned; _aligned: rounded up to
  * `align` (a power of two), for which the launch asks align - 128 bytes more. */
@@ -53,7 +44,7 @@ static cudaError_t cu_launch(struct cu_ctx *c, const char *name, void (*kernel)(
     c->launches++;
     c->kernel = name;
 #ifdef QUASAR_EMULATE
-    return emu_launch(name, kernel, grid, block, smem, args...);
+    return emu_launch(name, kernel, grid, block, smem, c->path == CU_SM90, c->pdl, args...);
 #else
     if (smem > 48 << 10) {
         cudaError_t rc = cudaFuncSetAttribute(

@@ -551,7 +551,7 @@ PTX_CVT uint32_t soft_f16x2_of_e4m3x2(uint32_t v)
     uint32_t w = (v & 0xff) | (v & 0xff00) << 8;
     uint32_t h = (w & 0x00800080) << 8 | (w & 0x007f007f) << 7;
     __half2 p;
-    memcpy(&p, &h, sizeof h);
+    memcpy((void *)&p, &h, sizeof h);
     p = __hmul2(p, __floats2half2_rn(256, 256));
     memcpy(&h, &p, sizeof h);
     h = (v & 0x7f) == 0x7f ? h | 0x7fff : h;
@@ -569,7 +569,7 @@ PTX_FN uint16_t e4m3x2_of_f16x2(uint32_t h)
     return r;
 #else
     __half2 p;
-    memcpy(&p, &h, sizeof h);
+    memcpy((void *)&p, &h, sizeof h);
     return (uint16_t)(soft_e4m3(__low2float(p)) | soft_e4m3(__high2float(p)) << 8);
 #endif
 }
