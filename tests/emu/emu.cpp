@@ -274,8 +274,8 @@ void emu_meet(const char *what, int key, unsigned mask, void *args,
             emu_fail("%s with mask %08x: lane %d has returned", what, mask, l);
         }
         if (o == t) {
-        } else if (o->state != EMU_WARP) {
-            complete = false;
+        } else if (o->state != EMU_WARP || !(o->mask >> t->lane & 1)) {
+            complete = false; /* not there yet, or among others */
         } else if (o->run != run || o->key != key || o->mask != mask) {
             emu_fail("%s with mask %08x (%d): lane %d is in %s with mask %08x (%d)", what, mask,
                      key, l, o->what, o->mask, o->key);
