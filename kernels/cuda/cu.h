@@ -177,6 +177,8 @@ struct cu_mm {
         *resid_power;       /* ... these are of the state before (not the same memory) */
     const float *next_norm; /* [hidden] */
     void *work;
+    const struct cu_mm_plan *next; /* the product to come, or NULL: while this one ends, its
+                                      first weights are fetched into L2 */
 };
 int cu_mm(struct cu_ctx *c, const struct cu_batch *b, const struct cu_mm *m);
 

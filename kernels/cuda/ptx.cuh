@@ -118,6 +118,7 @@ PTX_FN uint4 ldg_stream16(const void *p);
 PTX_FN uint2 ldg_stream8(const void *p);
 /* From L2, whatever L1 holds. */
 PTX_FN uint32_t ld_relaxed(const void *p);
+PTX_FN uint2 ld_l2_8(const void *p);
 PTX_FN uint32_t ld_acquire(const void *p);
 PTX_FN void st_release(void *p, uint32_t v);
 /* Counters of the last arriver: returns the value before. A block's other threads
@@ -438,6 +439,16 @@ PTX_FN uint32_t ld_relaxed(const void *p)
     uint32_t v;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
                  : "=r"(v)
+                 : "l"(__cvta_generic_to_global(p))
+                 : "memory");
+    return v;
+}
+
+PTX_FN uint2 ld_l2_8(const void *p)
+{
+    uint2 v;
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(v.x), "=r"(v.y)
                  : "l"(__cvta_generic_to_global(p))
                  : "memory");
     return v;

@@ -578,6 +578,16 @@ uint32_t ld_relaxed(const void *p)
     return load32(p, "ld_relaxed");
 }
 
+uint2 ld_l2_8(const void *p)
+{
+    ENTER();
+    uint2 v;
+    check_global(p, 8, "ld_l2_8");
+    emu_acquire((void *)(uintptr_t)p);
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
 uint32_t ld_acquire(const void *p)
 {
     ENTER();

@@ -1,0 +1,945 @@
+/* The weight-streaming product of 1 to 16 rows: a persistent grid walks the list of
+ * mm_plan.h; every warp has its own ring of weights, ahead of everything else. */
+#include "kernels/cuda/mm_plan.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+enum {
+    COL = 68,      /* floats from a row of the batch to the next in the exchange area */
+    STAGES80 = 3,  /* of the cp.async ring */
+    X_STEP = 128,  /* bytes of a step in a row of activations */
+    RUN_BATCH = 8, /* partial sums on their way at a time */
+    LANES = 32
+};
+#define ALL 0xffffffffu
+
+struct mm_mat {
+    const float *row_scale;
+    int tile0, rows, col0;
+};
+
+struct mm_args {
+    const struct mm_run *run;
+    const struct mm_phase *phase;
+    const struct mm_block *block;
+    const int32_t *count;
+    const uint16_t *x;
+    const float *sum;
+    const float *ss; /* of the input's norm, or NULL */
+    const float *resid_ss;
+    int k;         /* inputs */
+    int ss_groups; /* 64s of the norm on the input */
+    int resid_groups;
+    float inv_norm_k, inv_hidden, eps;
+    int out; /* enum cu_mm_out */
+    int stages;
+    int trigger;
+    int ld; /* of y, or of the activations that are written */
+    float *y;
+    uint16_t *act_x;
+    float *act_sum;
+    float *resid_x, *resid_ss_out, *power;
+    const float *next_norm;
+    uint32_t *counter;
+    float *part;
+    const struct mm_run *next_run;
+    const struct mm_block *next_block;
+    int next_blocks, next_bytes;
+    struct mm_smem at;
+    struct mm_mat mat[MM_MATS];
+};
+
+/* ---- the ring: what a warp asks for next ---- */
+
+struct source {
+    uint64_t src;    /* next unit (a stage's content) */
+    int step, end;   /* block step it belongs to; end of its run */
+    int left, bytes; /* units left of the step; bytes of one */
+    int run;         /* the run after this one, and its first word: */
+    int4 word;
+};
+
+static __device__ __forceinline__ int4 run_word(const struct mm_run *r, int i)
+{
+    return ((const int4 *)r)[i];
+}
+
+static __device__ __forceinline__ uint64_t word_src(int4 w)
+{
+    return (uint64_t)(uint32_t)w.y << 32 | (uint32_t)w.x;
+}
+
+/* Goes on to the run that holds s.step; the table is n_runs long. */
+static __device__ __forceinline__ void source_seek(struct source &s, const struct mm_run *run,
+                                                   int n_runs)
+{
+    while (s.step >= s.end && s.run < n_runs) {
+        const int units = 1 << s.word.w;
+        s.bytes = MM_STAGE - 64 * s.word.w;
+        s.src = word_src(s.word) + (uint64_t)(s.step - s.end) * (uint32_t)(units * s.bytes);
+        s.left = units;
+        s.end += s.word.z;
+        s.run++;
+        if (s.run < n_runs) {
+            s.word = run_word(run + s.run, 0);
+        }
+    }
+}
+
+/* Fills a stage with the next unit, if there is one. */
+template <bool SM90>
+static __device__ __forceinline__ void source_fill(struct source &s, const struct mm_run *run,
+                                                   int n_runs, int steps, int lane, uint32_t stage,
+                                                   uint32_t bar, uint64_t policy)
+{
+    constexpr int W = SM90 ? 8 : 4;
+    if (s.step < steps) {
+        if (SM90) {
+            if (lane == 0) {
+                mbar_arrive_expect(bar, (uint32_t)s.bytes);
+                bulk_load_hint(stage, (const void *)s.src, (uint32_t)s.bytes, bar, policy);
+            }
+        } else {
+            for (int i = lane * 16; i < s.bytes; i += LANES * 16) {
+                cp_async16(stage + (uint32_t)i, (const uint8_t *)s.src + i);
+            }
+        }
+        s.src += (uint32_t)s.bytes;
+        if (--s.left == 0) {
+            const int units = s.bytes == MM_STAGE ? 1 : s.bytes == MM_STAGE - 64 ? 2 : 4;
+            s.left = units;
+            s.step += W;
+            s.src += (uint32_t)((W - 1) * units * s.bytes);
+            source_seek(s, run, n_runs);
+        }
+    }
+    if (!SM90) {
+        cp_async_commit();
+    }
+}
+
+/* ---- a step of 64 rows x 64 inputs ---- */
+
+/* What all row blocks of a step share: the inputs of a lane (16 of a batch row) and
+ * the offsets of its columns, -1032 and -1152 times their sum. */
+template <int NT> struct inputs {
+    uint4 b[NT][2];
+    float4 c[NT];
+};
+
+template <int NT>
+static __device__ __forceinline__ void inputs_load(struct inputs<NT> &in, const uint8_t *x,
+                                                   uint32_t x_rows8, const uint8_t *offset)
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        in.b[n][0] = *(const uint4 *)(x + n * x_rows8);
+        in.b[n][1] = *(const uint4 *)(x + n * x_rows8 + 16);
+        in.c[n] = *(const float4 *)(offset + n * 64);
+    }
+}
+
+/* MMA j takes words 2 j and 2 j + 1 of the 8. */
+static __device__ __forceinline__ uint32_t word_of(const uint4 *b, int i)
+{
+    const uint4 v = b[i / 4];
+    return i % 4 == 0 ? v.x : i % 4 == 1 ? v.y : i % 4 == 2 ? v.z : v.w;
+}
+
+static __device__ __forceinline__ float2 unpack_scale(uint32_t s)
+{
+    __half2 h;
+    memcpy((void *)&h, &s, sizeof h);
+    return __half22float2(h);
+}
+
+static __device__ __forceinline__ float half_of(uint16_t h)
+{
+    __half v;
+    memcpy((void *)&v, &h, sizeof v);
+    return __half2float(v);
+}
+
+/* acc of rows g and g + 8 of a row block += scale * d. */
+template <int NT>
+static __device__ __forceinline__ void add_scaled(float (*acc)[4], const float (*d)[4], uint32_t s)
+{
+    const float2 f = unpack_scale(s);
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        acc[n][0] = fmaf(f.x, d[n][0], acc[n][0]);
+        acc[n][1] = fmaf(f.x, d[n][1], acc[n][1]);
+        acc[n][2] = fmaf(f.y, d[n][2], acc[n][2]);
+        acc[n][3] = fmaf(f.y, d[n][3], acc[n][3]);
+    }
+}
+
+/* The step's first MMA starts from the offsets, so that codes need no subtraction. */
+template <int NT>
+static __device__ __forceinline__ void mma_all(float (*d)[4], const uint32_t *a,
+                                               const struct inputs<NT> &in, int j, bool nibbles)
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        const uint32_t b0 = word_of(in.b[n], 2 * j), b1 = word_of(in.b[n], 2 * j + 1);
+        if (j == 0) {
+            const float lo0 = nibbles ? in.c[n].x : in.c[n].z;
+            const float lo1 = nibbles ? in.c[n].y : in.c[n].w;
+            const float c[4] = {lo0, lo1, in.c[n].z, in.c[n].w};
+            mma_f16(d[n], a, b0, b1, c);
+        } else {
+            mma_f16(d[n], a, b0, b1, d[n]);
+        }
+    }
+}
+
+/* 1024 + code for rows g, 1024 + 16 code for rows g + 8, whose sums are thus 16
+ * times too large until the end of the run. */
+template <int NT>
+static __device__ __forceinline__ void step_w4(float (*acc)[NT][4], const uint8_t *stage, int lane,
+                                               const struct inputs<NT> &in)
+{
+    constexpr int GROUP = NT == 1 ? 4 : 2; /* independent chains of MMAs */
+    const uint4 s4 = *(const uint4 *)(stage + 2048 + lane / 4 * 16);
+    const uint32_t scale[4] = {s4.x, s4.y, s4.z, s4.w};
+#pragma unroll
+    for (int rb = 0; rb < 4; rb += GROUP) {
+        uint4 q[GROUP];
+        float d[GROUP][NT][4];
+#pragma unroll
+        for (int i = 0; i < GROUP; i++) {
+            q[i] = *(const uint4 *)(stage + (rb + i) * 512 + lane * 16);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) {
+                const uint32_t w = word_of(&q[i], j), w8 = w >> 8;
+                const uint32_t a[4] = {
+                    lop3<0xEA>(w, 0x000F000F, 0x64006400), lop3<0xEA>(w, 0x00F000F0, 0x64006400),
+                    lop3<0xEA>(w8, 0x000F000F, 0x64006400), lop3<0xEA>(w8, 0x00F000F0, 0x64006400)};
+                mma_all<NT>(d[i], a, in, j, true);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < GROUP; i++) {
+            add_scaled<NT>(acc[rb + i], d[i], scale[rb + i]);
+        }
+    }
+}
+
+/* Half a step, row blocks of acc[0], acc[1]: 1024 + (code + 128). */
+template <int NT>
+static __device__ __forceinline__ void half_w8(float (*acc)[NT][4], const uint8_t *stage, int lane,
+                                               const struct inputs<NT> &in)
+{
+    const uint2 scale = *(const uint2 *)(stage + 2048 + lane / 4 * 8);
+    float d[2][NT][4];
+#pragma unroll
+    for (int u = 0; u < 2; u++) {
+        uint4 q[2];
+        q[0] = *(const uint4 *)(stage + u * 512 + lane * 16);
+        q[1] = *(const uint4 *)(stage + 1024 + u * 512 + lane * 16);
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint32_t g0 = word_of(&q[i], 2 * j), g8 = word_of(&q[i], 2 * j + 1);
+                const uint32_t a[4] = {prmt(g0, 0x64646464, 0x4140), prmt(g8, 0x64646464, 0x4140),
+                                       prmt(g0, 0x64646464, 0x4342), prmt(g8, 0x64646464, 0x4342)};
+                mma_all<NT>(d[i], a, in, 2 * u + j, false);
+            }
+        }
+    }
+    add_scaled<NT>(acc[0], d[0], scale.x);
+    add_scaled<NT>(acc[1], d[1], scale.y);
+}
+
+/* A quarter of a step, one row block. */
+template <int NT>
+static __device__ __forceinline__ void quarter_w16(float (*acc)[4], const uint8_t *stage, int lane,
+                                                   const struct inputs<NT> &in)
+{
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint4 q = *(const uint4 *)(stage + j * 512 + lane * 16);
+        const uint32_t a[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+            mma_f16(acc[n], a, word_of(in.b[n], 2 * j), word_of(in.b[n], 2 * j + 1), acc[n]);
+        }
+    }
+}
+
+/* ---- before the runs ---- */
+
+/* Sums of squares to 1/rms: every row's 64s in one order, 16 (8) interleaved sums
+ * first. scratch: blockDim floats. Result by threads 0..15, 0 for rows past count. */
+static __device__ float row_rstd(const float *ss, int groups, float inv_k, float eps, int count,
+                                 float *scratch)
+{
+    const int row = threadIdx.x % CU_ROWS, first = threadIdx.x / CU_ROWS;
+    const int lanes = blockDim.x / CU_ROWS;
+    float s = 0;
+    if (row < count) {
+#pragma unroll 5
+        for (int i = first; i < groups; i += lanes) {
+            s += ss[i * CU_ROWS + row];
+        }
+    }
+    scratch[threadIdx.x] = s;
+    __syncthreads();
+    float r = 0;
+    if (first == 0 && row < count) {
+        float total = 0;
+        for (int i = 0; i < lanes; i++) {
+            total += scratch[i * CU_ROWS + row];
+        }
+        r = 1 / sqrtf(total * inv_k + eps);
+    }
+    __syncthreads();
+    return r;
+}
+
+/* The power of two next to x, from 2^-30 to 2^30. */
+static __device__ float near_power(float x)
+{
+    const uint32_t e = (__float_as_uint(x) + 0x400000) >> 23;
+    return __uint_as_float((e < 97 ? 97 : e > 157 ? 157 : e) << 23);
+}
+
+/* The factors that the input's norm still owes (0) and the powers of the new state (1). */
+static __device__ void factors(const struct mm_args &a, int count, float *factor, float *scratch,
+                               const float *in_power)
+{
+    float f = 1, p = 1;
+    if (a.ss) {
+        f = row_rstd(a.ss, a.ss_groups, a.inv_norm_k, a.eps, count, scratch);
+        if (threadIdx.x < (unsigned)count) {
+            f /= in_power[threadIdx.x];
+        }
+    }
+    if (a.out == CU_MM_RESIDUAL) {
+        p = near_power(row_rstd(a.resid_ss, a.resid_groups, a.inv_hidden, a.eps, count, scratch));
+    }
+    if (threadIdx.x < CU_ROWS) {
+        factor[threadIdx.x] = f;
+        factor[CU_ROWS + threadIdx.x] = p;
+    }
+}
+
+/* Brings a phase's slice of the rows to shared memory; x_bar counts it. */
+template <bool SM90>
+static __device__ void stage_x(const struct mm_args &a, int count, int k0, int n, uint32_t x,
+                               uint32_t x_bar)
+{
+    const uint32_t bytes = (uint32_t)n * X_STEP;
+    if (SM90) {
+        if (threadIdx.x < LANES) {
+            if (threadIdx.x == 0) {
+                mbar_arrive_expect(x_bar, bytes * (uint32_t)count);
+            }
+            __syncwarp();
+            const int row = (int)threadIdx.x;
+            if (row < count) {
+                bulk_load(x + (uint32_t)row * a.at.x_row, a.x + (size_t)row * a.k + k0 * 64, bytes,
+                          x_bar);
+            }
+        }
+    } else {
+        const int units = n * X_STEP / 16;
+        for (int i = threadIdx.x; i < units * count; i += blockDim.x) {
+            const int row = i / units, u = i % units;
+            cp_async16(x + (uint32_t)row * a.at.x_row + (uint32_t)u * 16,
+                       a.x + (size_t)row * a.k + k0 * 64 + u * 8);
+        }
+        cp_async_commit();
+    }
+}
+
+/* The offsets of a phase, [step][n-tile][t]: two columns, -1032 and -1152 times. */
+template <int NT>
+static __device__ void stage_offsets(const struct mm_args &a, int count, int k0, int n,
+                                     uint8_t *offset)
+{
+    for (int i = threadIdx.x; i < n * NT * 4; i += blockDim.x) {
+        const int col = i % (NT * 4) * 2, step = k0 + i / (NT * 4);
+        const float *s = a.sum + (size_t)step * 2 * CU_ROWS + col;
+        float2 v = {0, 0};
+        if (col < count) {
+            const float2 lo = *(const float2 *)s, hi = *(const float2 *)(s + CU_ROWS);
+            v.x = lo.x + hi.x;
+            v.y = col + 1 < count ? lo.y + hi.y : 0;
+        }
+        ((float4 *)offset)[i] = make_float4(-1032 * v.x, -1032 * v.y, -1152 * v.x, -1152 * v.y);
+    }
+}
+
+/* ---- after a run ---- */
+
+/* A lane's rows of a tile: of row block 2 (lane / 16) + lane % 2, g = lane % 16 / 2 and
+ * g + 8. */
+static __device__ __forceinline__ int lane_row(int lane)
+{
+    return (2 * (lane / 16) + lane % 2) * 16 + lane % 16 / 2;
+}
+
+static __device__ __forceinline__ float warp_sum(float v)
+{
+#pragma unroll
+    for (int i = 16; i > 0; i /= 2) {
+        v += __shfl_xor_sync(ALL, v, i);
+    }
+    return v;
+}
+
+/* Rows of batch row `col`: a pair of gate and up. */
+static __device__ __forceinline__ void put_silu(const struct mm_args &a, int tile, int col,
+                                                int lane, float2 v)
+{
+    const int row = tile * 32 + lane_row(lane) / 16 * 8 + lane % 16 / 2;
+    const uint16_t h = f16_of_f32(v.x / (1 + expf(-v.x)) * v.y);
+    a.act_x[(size_t)col * a.ld + row] = h;
+    const float s = warp_sum(half_of(h));
+    if (lane == 0) {
+        a.act_sum[tile * CU_ROWS + col] = s;
+    }
+}
+
+static __device__ __forceinline__ void put_resid(const struct mm_args &a, int tile, int col,
+                                                 int lane, float2 v, float2 old, float2 norm,
+                                                 float power)
+{
+    const int row = tile * 64 + lane_row(lane);
+    const float x0 = old.x + v.x, x1 = old.y + v.y;
+    float *x = a.resid_x + (size_t)col * a.ld + row;
+    x[0] = x0;
+    x[8] = x1;
+    const float ss = warp_sum(fmaf(x0, x0, x1 * x1));
+    const uint16_t h0 = f16_of_f32(x0 * norm.x * power), h1 = f16_of_f32(x1 * norm.y * power);
+    a.act_x[(size_t)col * a.ld + row] = h0;
+    a.act_x[(size_t)col * a.ld + row + 8] = h1;
+    /* lanes 0..15 have the first 32 rows, the others the second */
+    float s = half_of(h0) + half_of(h1);
+#pragma unroll
+    for (int i = 8; i > 0; i /= 2) {
+        s += __shfl_xor_sync(ALL, s, i);
+    }
+    if (lane % 16 == 0) {
+        a.act_sum[(2 * tile + lane / 16) * CU_ROWS + col] = s;
+    }
+    if (lane == 0) {
+        a.resid_ss_out[tile * CU_ROWS + col] = ss;
+        if (tile == 0) {
+            a.power[col] = power;
+        }
+    }
+}
+
+static __device__ __forceinline__ void put_store(const struct mm_args &a, const struct mm_mat &m,
+                                                 int tile, int col, int lane, float2 v)
+{
+    const int row = (tile - m.tile0) * 64 + lane_row(lane);
+    float *y = a.y + (size_t)col * a.ld + m.col0;
+    if (row < m.rows) {
+        y[row] = v.x;
+    }
+    if (row + 8 < m.rows) {
+        y[row + 8] = v.y;
+    }
+}
+
+/* Adds a tile's contributions in order and finishes columns warp, warp + W, ... */
+template <int NT, int W>
+static __device__ __forceinline__ void finish(const struct mm_args &a, int tile, int slot0,
+                                              uint32_t meta, int count, int warp, int lane,
+                                              const float *factor)
+{
+    constexpr int NC = 8 * NT / W;
+    const int parts = MM_META_PARTS(meta);
+    const struct mm_mat &m = a.mat[MM_META_MAT(meta)];
+    const float *p = a.part + (size_t)slot0 * MM_SLOT + warp * 64 + lane * 2;
+    const int row = tile * 64 + lane_row(lane);
+    float2 v[NC], old[NC], scale = {1, 1}, norm = {0, 0};
+    if (m.row_scale) {
+        const float *s = m.row_scale + row - m.tile0 * 64;
+        scale = make_float2(s[0], s[8]);
+    }
+    const bool resid = a.out == CU_MM_RESIDUAL || a.out == CU_MM_START;
+    if (resid) {
+        norm = make_float2(a.next_norm[row], a.next_norm[row + 8]);
+    }
+#pragma unroll
+    for (int c = 0; c < NC; c++) {
+        v[c] = old[c] = make_float2(0, 0);
+        if (a.out == CU_MM_RESIDUAL && warp + c * W < count) {
+            const float *x = a.resid_x + (size_t)(warp + c * W) * a.ld + row;
+            old[c] = make_float2(x[0], x[8]);
+        }
+    }
+    for (int i = 0; i < parts; i += RUN_BATCH) {
+#pragma unroll
+        for (int c = 0; c < NC; c++) {
+            if (warp + c * W < count) {
+                uint2 t[RUN_BATCH];
+#pragma unroll
+                for (int j = 0; j < RUN_BATCH; j++) {
+                    t[j] = make_uint2(0, 0);
+                    if (i + j < parts) {
+                        t[j] = ld_l2_8(p + (size_t)(i + j) * MM_SLOT + c * W * 64);
+                    }
+                }
+#pragma unroll
+                for (int j = 0; j < RUN_BATCH; j++) {
+                    v[c].x += __uint_as_float(t[j].x);
+                    v[c].y += __uint_as_float(t[j].y);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < NC; c++) {
+        const int col = warp + c * W;
+        if (col < count) {
+            const float f = factor[col];
+            v[c].x *= scale.x * f;
+            v[c].y *= scale.y * f;
+            if (resid) {
+                put_resid(a, tile, col, lane, v[c], old[c], norm, factor[CU_ROWS + col]);
+            } else if (a.out == CU_MM_SILU) {
+                put_silu(a, tile, col, lane, v[c]);
+            } else {
+                put_store(a, m, tile, col, lane, v[c]);
+            }
+        }
+    }
+}
+
+/* The accumulators of a warp into its part of the exchange area: by batch row, in it
+ * by (row block / 2, g, row block % 2, row / 8 % 2). */
+template <int NT>
+static __device__ __forceinline__ void exchange_put(float *mine, const float (*acc)[NT][4],
+                                                    int lane)
+{
+    float *to = mine + lane % 4 * 2 * COL + lane / 4 * 4;
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                *(float4 *)(to + (8 * n + e) * COL + h * 32) =
+                    make_float4(acc[2 * h][n][e], acc[2 * h][n][2 + e], acc[2 * h + 1][n][e],
+                                acc[2 * h + 1][n][2 + e]);
+            }
+        }
+    }
+}
+
+/* Asks the first weights of this block's part of the next product into L2. */
+static __device__ __forceinline__ void prefetch_next(const struct mm_args &a)
+{
+    if (blockIdx.x < (unsigned)a.next_blocks) {
+        const struct mm_block b = a.next_block[blockIdx.x];
+        int left = a.next_bytes;
+        for (int r = 0; r < b.n_runs && left > 0; r++) {
+            const int4 w = run_word(a.next_run + b.run + r, 0);
+            const int bytes = w.z * ((MM_STAGE - 64 * w.w) << w.w);
+            bulk_prefetch((const void *)word_src(w), (uint32_t)(bytes < left ? bytes : left & ~15));
+            left -= bytes;
+        }
+    }
+}
+
+/*
+ * y[row][r] = sum over k of x[row][k] W[r][k] and what follows it (finish). Block b
+ * does the runs of its list, phase by phase: step i of the block is warp i % W's. At
+ * a run's end the warps' sums are added in shared memory in warp order, by warp w for
+ * the batch rows w and w + 8, which thus never meet another warp's again: such a row's
+ * partial sums go to scratch, and the warp that brings a tile's last one adds them up
+ * (one run later, when its writes have long arrived) and finishes.
+ *
+ * Reads every weight once; bound by that. Two blocks (this kernel's and the next's)
+ * share a multiprocessor at up to 8 rows.
+ */
+template <int NT, bool SM90>
+static __global__ void __launch_bounds__(SM90 ? 256 : 128, SM90 ? 3 - NT : 3)
+    mm_kernel(const __grid_constant__ struct mm_args a, const float *in_power)
+{
+    constexpr int W = SM90 ? 8 : 4;
+    unsigned char *smem = cu_smem();
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const int stages = SM90 ? a.stages : STAGES80;
+    const struct mm_block blk = a.block[blockIdx.x];
+    const struct mm_run *run = a.run + blk.run;
+    const struct mm_phase *phase = a.phase + blk.phase;
+    uint8_t *x = smem + a.at.x, *offset = smem + a.at.offset;
+    float *exchange = (float *)(smem + a.at.exchange);
+    float *factor = (float *)(smem + a.at.factor);
+    const uint32_t bars = smem_addr(smem + a.at.bars);
+    const uint32_t full = bars + (uint32_t)(W * stages) * 8, empty = full + 8, x_bar = full + 16;
+    const uint32_t my_bars = bars + (uint32_t)(warp * stages) * 8;
+    const uint32_t ring = (uint32_t)(warp * stages) * MM_STAGE;
+    const uint32_t ring_addr = smem_addr(smem + ring);
+    const uint64_t policy = SM90 ? l2_evict_first() : 0;
+
+    /* weights first: they wait for nobody */
+    if (SM90) {
+        if (lane == 0) {
+            for (int s = 0; s < stages; s++) {
+                mbar_init(my_bars + (uint32_t)s * 8, 1);
+            }
+            if (warp == 0) {
+                mbar_init(full, W);
+                mbar_init(empty, W);
+                mbar_init(x_bar, 1);
+            }
+            mbar_fence_init();
+        }
+        __syncwarp();
+    }
+    struct source src;
+    src.step = warp;
+    src.end = src.run = 0;
+    src.left = src.bytes = 0;
+    src.src = 0;
+    src.word = blk.n_runs ? run_word(run, 0) : make_int4(0, 0, 0, 0);
+    source_seek(src, run, blk.n_runs);
+    for (int s = 0; s < stages; s++) {
+        source_fill<SM90>(src, run, blk.n_runs, blk.steps, lane, ring_addr + (uint32_t)s * MM_STAGE,
+                          my_bars + (uint32_t)s * 8, policy);
+    }
+    /* rows past count are zeros */
+    for (uint32_t i = threadIdx.x; i < a.at.x_row * NT * 8 / 16; i += blockDim.x) {
+        ((uint4 *)x)[i] = make_uint4(0, 0, 0, 0);
+    }
+    if (SM90) {
+        fence_proxy_async();
+    }
+    __syncthreads();
+    pdl_wait();
+    const int count = (int)ld_relaxed(a.count);
+
+    float acc[4][NT][4];
+    int start = 0, step = warp; /* of the run; this warp's next */
+    int phase_end = 0, phases = 0;
+    uint32_t stage = 0, parity = 0;
+    bool launched = false, pending = false;
+    int p_tile = 0, p_slot0 = 0;
+    uint32_t p_meta = 0;
+
+    for (int r = 0;; r++) {
+        const bool more = r < blk.n_runs;
+        int4 w0 = make_int4(0, 0, 0, 0), w1 = w0;
+        if (more) {
+            if (r == phase_end) {
+                const int4 ph = *(const int4 *)(phase + phases);
+                if (phases > 0) {
+                    __syncthreads(); /* all are done with the slice before */
+                }
+                stage_x<SM90>(a, count, ph.x, ph.y, smem_addr(x), x_bar);
+                stage_offsets<NT>(a, count, ph.x, ph.y, offset);
+                if (phases == 0) {
+                    factors(a, count, factor, exchange, in_power);
+                }
+                if (SM90) {
+                    mbar_wait(x_bar, phases & 1);
+                } else {
+                    cp_async_wait<0>();
+                }
+                __syncthreads();
+                phase_end = ph.z;
+                phases++;
+            }
+            if (!launched && src.step + a.trigger * W >= blk.steps) {
+                launched = true;
+                pdl_launch();
+                if (SM90 && threadIdx.x == (W - 1) * LANES) {
+                    prefetch_next(a);
+                }
+                __syncwarp();
+            }
+            w0 = run_word(run + r, 0);
+            w1 = run_word(run + r, 1);
+            const int end = start + w0.z, at = MM_META_K((uint32_t)w1.w) + step - start;
+            const uint8_t *xp = x + lane / 4 * a.at.x_row + lane % 4 * 32 + at * X_STEP;
+            const uint8_t *op = offset + at * (NT * 64) + lane % 4 * 16;
+            const uint32_t x8 = 8 * a.at.x_row;
+#pragma unroll
+            for (int i = 0; i < 4 * NT; i++) {
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    acc[i / NT][i % NT][j] = 0;
+                }
+            }
+            struct inputs<NT> in;
+#define UNIT_BEGIN()                                                                               \
+    if (SM90) {                                                                                    \
+        mbar_wait(my_bars + stage * 8, parity);                                                    \
+    } else {                                                                                       \
+        cp_async_wait<STAGES80 - 1>();                                                             \
+        __syncwarp();                                                                              \
+    }                                                                                              \
+    const uint8_t *unit = smem + ring + stage * MM_STAGE
+#define UNIT_END()                                                                                 \
+    __syncwarp();                                                                                  \
+    source_fill<SM90>(src, run, blk.n_runs, blk.steps, lane, ring_addr + stage * MM_STAGE,         \
+                      my_bars + stage * 8, policy);                                                \
+    if (++stage == (uint32_t)stages) {                                                             \
+        stage = 0;                                                                                 \
+        parity ^= 1;                                                                               \
+    }
+            if (w0.w == CU_W4) {
+                for (; step < end; step += W, xp += W * X_STEP, op += W * NT * 64) {
+                    UNIT_BEGIN();
+                    inputs_load<NT>(in, xp, x8, op);
+                    step_w4<NT>(acc, unit, lane, in);
+                    UNIT_END();
+                }
+            } else if (w0.w == CU_W8) {
+                for (; step < end; step += W, xp += W * X_STEP, op += W * NT * 64) {
+                    inputs_load<NT>(in, xp, x8, op);
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        UNIT_BEGIN();
+                        half_w8<NT>(acc + 2 * h, unit, lane, in);
+                        UNIT_END();
+                    }
+                }
+            } else {
+                for (; step < end; step += W, xp += W * X_STEP, op += W * NT * 64) {
+                    inputs_load<NT>(in, xp, x8, op);
+#pragma unroll
+                    for (int q = 0; q < 4; q++) {
+                        UNIT_BEGIN();
+                        quarter_w16<NT>(acc[q], unit, lane, in);
+                        UNIT_END();
+                    }
+                }
+            }
+#undef UNIT_BEGIN
+#undef UNIT_END
+            start = end;
+        }
+        /* the tile of the run before: its sums are on their way since then */
+        if (pending && warp < count) {
+            const int parts = MM_META_PARTS(p_meta);
+            bool last = true;
+            if (parts > 1) {
+                uint32_t *counter = a.counter + p_tile * MM_COUNTERS + warp;
+                uint32_t before = 0;
+                __syncwarp();
+                if (lane == 0) {
+                    before = atom_add_acq_rel(counter, 1);
+                    if (before == (uint32_t)parts - 1) {
+                        *counter = 0;
+                    }
+                }
+                last = __shfl_sync(ALL, before, 0) == (uint32_t)parts - 1;
+            }
+            if (last) {
+                finish<NT, W>(a, p_tile, p_slot0, p_meta, count, warp, lane, factor);
+            }
+        }
+        if (!more) {
+            break;
+        }
+        if (SM90) {
+            mbar_wait(empty, (uint32_t)(r & 1) ^ 1);
+        } else {
+            __syncthreads();
+        }
+        exchange_put<NT>(exchange + warp * (8 * NT * COL), acc, lane);
+        if (SM90) {
+            __syncwarp();
+            if (lane == 0) {
+                mbar_arrive(full);
+            }
+        } else {
+            __syncthreads();
+        }
+        if (warp < count) {
+            if (SM90) {
+                mbar_wait(full, (uint32_t)(r & 1));
+            }
+            float *part = a.part + (size_t)w1.y * MM_SLOT + lane * 2;
+            const float up = w0.w == CU_W4 ? 0.0625f : 1;
+#pragma unroll
+            for (int c = 0; c < 8 * NT / W; c++) {
+                const int col = warp + c * W;
+                if (col < count) {
+                    float2 v = {0, 0};
+#pragma unroll
+                    for (int i = 0; i < W; i++) {
+                        const float2 t =
+                            *(const float2 *)(exchange + i * (8 * NT * COL) + col * COL + lane * 2);
+                        v.x += t.x;
+                        v.y += t.y;
+                    }
+                    v.y *= up;
+                    float2 *to = (float2 *)(part + col * 64);
+                    if (!MM_META_FIRST((uint32_t)w1.w)) {
+                        const float2 t = *to;
+                        v.x += t.x;
+                        v.y += t.y;
+                    }
+                    *to = v;
+                }
+            }
+        }
+        if (SM90) {
+            __syncwarp();
+            if (lane == 0) {
+                mbar_arrive(empty);
+            }
+        }
+        pending = MM_META_LAST((uint32_t)w1.w) != 0;
+        p_tile = w1.x;
+        p_slot0 = w1.z;
+        p_meta = (uint32_t)w1.w;
+    }
+}
+
+/* ---- host ---- */
+
+extern "C" int cu_mm_plan_create_tuned(struct cu_ctx *c, const struct cu_mat *const *mats, int n,
+                                       const struct mm_tune *tune, struct cu_mm_plan **out)
+{
+    struct cu_mm_plan *p = NULL;
+    if (mm_plan_make(c->path, c->n_sm, mats, n, tune, &p) < 0) {
+        return cudaErrorInvalidValue;
+    }
+    const size_t runs = (size_t)p->n_runs * sizeof *p->run;
+    const size_t phases = (size_t)p->n_phases * sizeof *p->phase;
+    const size_t blocks = (size_t)p->n_blocks * sizeof *p->block;
+    cudaError_t rc = cudaMalloc(&p->device, runs + phases + blocks);
+    if (rc != cudaSuccess) {
+        mm_plan_free(p);
+        return rc;
+    }
+    uint8_t *d = (uint8_t *)p->device;
+    p->d_run = (const struct mm_run *)d;
+    p->d_phase = (const struct mm_phase *)(d + runs);
+    p->d_block = (const struct mm_block *)(d + runs + phases);
+    rc = cudaMemcpy(d, p->run, runs, cudaMemcpyHostToDevice);
+    if (rc == cudaSuccess) {
+        rc = cudaMemcpy(d + runs, p->phase, phases, cudaMemcpyHostToDevice);
+    }
+    if (rc == cudaSuccess) {
+        rc = cudaMemcpy(d + runs + phases, p->block, blocks, cudaMemcpyHostToDevice);
+    }
+    if (rc != cudaSuccess) {
+        cu_mm_plan_free(p);
+        return rc;
+    }
+    *out = p;
+    return cudaSuccess;
+}
+
+extern "C" int cu_mm_plan_create(struct cu_ctx *c, const struct cu_mat *const *mats, int n,
+                                 struct cu_mm_plan **out)
+{
+    return cu_mm_plan_create_tuned(c, mats, n, NULL, out);
+}
+
+extern "C" void cu_mm_plan_free(struct cu_mm_plan *p)
+{
+    if (p) {
+        cudaFree(p->device);
+        mm_plan_free(p);
+    }
+}
+
+/* Counters have one place whatever the plan: a product never dirties another's. */
+static size_t counter_bytes(void)
+{
+    return (size_t)MM_MAX_TILES * MM_COUNTERS * sizeof(uint32_t);
+}
+
+extern "C" size_t cu_mm_work(const struct cu_mm_plan *p)
+{
+    return counter_bytes() + (size_t)p->n_slots * MM_SLOT * sizeof(float);
+}
+
+/* What does not fit the plan, or NULL. */
+static bool usable(const struct cu_batch *b, const struct cu_mm *m)
+{
+    const struct cu_mm_plan *p = m->plan;
+    const bool whole = p->n == 1 && p->mat[0].rows % 64 == 0;
+    return b->rows >= 1 && b->rows <= CU_ROWS && (m->out == CU_MM_STORE || whole) &&
+           (!m->ss || m->norm_k % 64 == 0);
+}
+
+extern "C" int cu_mm(struct cu_ctx *c, const struct cu_batch *b, const struct cu_mm *m)
+{
+    const struct cu_mm_plan *p = m->plan;
+    if (!usable(b, m)) {
+        return cudaErrorInvalidValue;
+    }
+    const int nt = b->rows > 8 ? 2 : 1;
+    const int rows = p->mat[0].rows;
+    struct mm_args a = {};
+    a.run = p->d_run;
+    a.phase = p->d_phase;
+    a.block = p->d_block;
+    a.count = b->count;
+    a.x = m->in.x;
+    a.sum = m->in.sum;
+    a.ss = m->ss;
+    a.resid_ss = m->resid_ss;
+    a.k = p->kg * 64;
+    a.ss_groups = m->ss ? m->norm_k / 64 : 0;
+    a.inv_norm_k = m->ss ? 1.0f / (float)m->norm_k : 0;
+    a.resid_groups = rows / 64;
+    a.inv_hidden = 1.0f / (float)rows;
+    a.eps = m->eps;
+    a.out = m->out;
+    a.stages = p->stages[nt - 1];
+    a.trigger = p->trigger;
+    switch (m->out) {
+    case CU_MM_STORE:
+        a.y = m->y;
+        a.ld = (int)m->ldy;
+        break;
+    case CU_MM_SILU:
+        a.act_x = m->act.x;
+        a.act_sum = m->act.sum;
+        a.ld = rows / 2;
+        break;
+    case CU_MM_RESIDUAL:
+    case CU_MM_START:
+        a.act_x = m->resid.act.x;
+        a.act_sum = m->resid.act.sum;
+        a.resid_x = m->resid.x;
+        a.resid_ss_out = m->resid.ss;
+        a.power = m->resid.power;
+        a.next_norm = m->next_norm;
+        a.ld = rows;
+        break;
+    }
+    a.counter = (uint32_t *)m->work;
+    a.part = (float *)((uint8_t *)m->work + counter_bytes());
+    if (m->next && m->next->prefetch) {
+        a.next_run = m->next->d_run;
+        a.next_block = m->next->d_block;
+        a.next_blocks = m->next->n_blocks;
+        a.next_bytes = m->next->prefetch;
+    }
+    a.at = mm_smem_of(p, nt);
+    for (int i = 0; i < p->n; i++) {
+        a.mat[i].row_scale = p->mat[i].row_scale;
+        a.mat[i].tile0 = p->tile0[i];
+        a.mat[i].rows = p->mat[i].rows;
+        a.mat[i].col0 = p->col0[i];
+    }
+    const dim3 grid((unsigned)p->n_blocks), block((unsigned)p->warps * LANES);
+    if (c->path == CU_SM80) {
+        return nt == 1
+                   ? cu_launch(c, "mm", mm_kernel<1, false>, grid, block, a.at.bytes, a, m->power)
+                   : cu_launch(c, "mm16", mm_kernel<2, false>, grid, block, a.at.bytes, a,
+                               m->power);
+    }
+    return nt == 1 ? cu_launch(c, "mm", mm_kernel<1, true>, grid, block, a.at.bytes, a, m->power)
+                   : cu_launch(c, "mm16", mm_kernel<2, true>, grid, block, a.at.bytes, a, m->power);
+}

@@ -1,0 +1,118 @@
+#ifndef QUASAR_KERNELS_CUDA_MM_PLAN_H
+#define QUASAR_KERNELS_CUDA_MM_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cuda/cu.h"
+
+/*
+ * The work list of the weight-streaming product: who reads which weights, and in
+ * what order their sums are added. A pure function of the shapes, the number of
+ * blocks and the limits below; never of the rows of a batch.
+ *
+ * K is cut into slices, so that a block holds only a slice of the activations at
+ * a time. A run is some steps of one tile inside one slice; a phase is a block's
+ * runs in one slice. All runs of a block on the same tile are one contribution to
+ * it (4 KB of scratch); the contributions of a tile are added in block order by
+ * whoever delivers the last one.
+ */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    MM_MATS = 4,
+    MM_MAX_TILES = 8192, /* counters in the scratch have a fixed place */
+    MM_COUNTERS = 8,     /* to a tile: one for each warp that finishes some of its rows */
+    MM_SLOT = 64 * CU_ROWS,
+    MM_STAGE = 2176 /* bytes of a ring stage: a W4 step, half a W8 one, a quarter of a W16 one */
+};
+
+enum mm_order {
+    MM_AUTO,
+    MM_BY_SLICE, /* a block has one slice and many tiles: little activation traffic */
+    MM_BY_TILE   /* a block has few tiles and all slices: little traffic of partial sums */
+};
+
+/* What may be tuned; zero picks the default. */
+struct mm_tune {
+    int slice;     /* most steps of a slice */
+    int per_sm;    /* blocks per multiprocessor */
+    int stages[2]; /* of a warp's ring, for at most 8 and 16 rows; CU_SM90 */
+    enum mm_order order;
+    int trigger;  /* warp steps before the last load at which the next kernel may start, plus 1 */
+    int prefetch; /* bytes of the next product's weights that a block asks into L2; -1: none */
+};
+
+struct mm_run {   /* read as two 16-byte words */
+    uint64_t src; /* the first step's bytes */
+    int32_t n;    /* steps */
+    int32_t kind;
+    int32_t tile; /* of the plan: tiles of all matrices in order */
+    int32_t slot, slot0;
+    uint32_t meta; /* MM_META */
+};
+/* mat, first and last run of its contribution, contributions of the tile, first step
+ * relative to the phase's. */
+#define MM_META(mat, first, last, parts, k)                                                        \
+    ((uint32_t)(mat) | (uint32_t)(first) << 2 | (uint32_t)(last) << 3 | (uint32_t)(parts) << 4 |   \
+     (uint32_t)(k) << 16)
+#define MM_META_MAT(m)   ((int)((m)&3))
+#define MM_META_FIRST(m) ((m)&4)
+#define MM_META_LAST(m)  ((m)&8)
+#define MM_META_PARTS(m) ((int)((m) >> 4 & 0xfff))
+#define MM_META_K(m)     ((int)((m) >> 16))
+
+struct mm_phase {
+    int32_t k0, n;   /* its slice, in steps */
+    int32_t run_end; /* counted from the block's first run */
+    int32_t unused;
+};
+
+struct mm_block {
+    int32_t run, n_runs;
+    int32_t phase, steps;
+};
+
+struct cu_mm_plan {
+    int n, kg, tiles;
+    struct cu_mat mat[MM_MATS];
+    int tile0[MM_MATS]; /* first tile of each */
+    int col0[MM_MATS];  /* first output column */
+    int n_blocks, n_runs, n_phases, n_slots;
+    int slice;     /* steps of the longest phase */
+    int warps;     /* of a block */
+    int stages[2]; /* by number of n-tiles */
+    int trigger, prefetch;
+    struct mm_run *run; /* host */
+    struct mm_phase *phase;
+    struct mm_block *block;
+    void *device; /* the three tables, one behind the other */
+    const struct mm_run *d_run;
+    const struct mm_phase *d_phase;
+    const struct mm_block *d_block;
+};
+
+/* The host half; *out is freed by mm_plan_free. -1: the matrices do not fit together. */
+int mm_plan_make(enum cu_path path, int n_sm, const struct cu_mat *const *mats, int n,
+                 const struct mm_tune *tune, struct cu_mm_plan **out);
+void mm_plan_free(struct cu_mm_plan *p);
+
+/* Where things lie in a block's shared memory, for nt (1, 2) n-tiles of 8 rows. */
+struct mm_smem {
+    uint32_t x_row; /* bytes from a row of activations to the next */
+    uint32_t x, offset, exchange, factor, bars, bytes;
+};
+struct mm_smem mm_smem_of(const struct cu_mm_plan *p, int nt);
+
+/* cu_mm_plan_create with other than the default choices; tune may be NULL. */
+int cu_mm_plan_create_tuned(struct cu_ctx *c, const struct cu_mat *const *mats, int n,
+                            const struct mm_tune *tune, struct cu_mm_plan **out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
