@@ -1,0 +1,428 @@
+/*
+ * The whole engine on the CUDA backend, in the emulator and on a GPU: logits beside
+ * the CPU backend's, and bit equality wherever only the company, the cut, the place or
+ * the way of launching differs. QUASAR_CUDA_PATH=sm80|sm90 picks the kernels.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/backend.h"
+#include "kernels/sample.h"
+#include "tests/cuda/testmodel.h"
+
+enum { PROMPT = 70, STEPS = 3 };
+
+static int n_tests, n_failed;
+static struct testmodel *model;
+static int32_t text[512];
+
+__attribute__((format(printf, 2, 3))) static bool ok(bool good, const char *fmt, ...)
+{
+    va_list ap;
+    printf("%sok %d - ", good ? "" : "not ", ++n_tests);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    printf("\n");
+    fflush(stdout);
+    n_failed += !good;
+    return good;
+}
+
+static void must(int rc, const struct err *e)
+{
+    if (rc < 0) {
+        printf("not ok %d - %s\nBail out!\n", n_tests + 1, e->msg);
+        exit(1);
+    }
+}
+
+static struct engine *open_engine(enum engine_backend backend, const struct engine_opts *tweak)
+{
+    const char *path = getenv("QUASAR_CUDA_PATH");
+    struct engine_opts o = *tweak;
+    o.backend = backend;
+    o.threads = 2;
+    o.ctx = 1024;
+    o.slots = o.slots ? o.slots : 6;
+    o.chunk = o.chunk ? o.chunk : 128;
+    if (path && strcmp(path, "sm80") == 0) {
+        o.cuda_path = ECP_SM80;
+    }
+    struct engine *g = NULL;
+    struct err e = ERR_INIT;
+    int rc = engine_open_source(testmodel_source(model), &o, &g, &e);
+    if (rc == QE_DEVICE) {
+        printf("1..0 # SKIP %s\n", e.msg);
+        exit(0);
+    }
+    must(rc, &e);
+    return g;
+}
+
+static int open_seq(struct engine *g)
+{
+    struct err e = ERR_INIT;
+    int seq = -1;
+    must(engine_seq_open(g, &seq, &e), &e);
+    return seq;
+}
+
+static void prefill(struct engine *g, int seq, int from, int n, int max_rows, float *out)
+{
+    struct err e = ERR_INIT;
+    const int32_t last = n - 1;
+    const struct engine_prefill p = {.seq = seq,
+                                     .tokens = text + from,
+                                     .n = n,
+                                     .want = &last,
+                                     .n_want = 1,
+                                     .max_rows = max_rows};
+    must(engine_prefill(g, &p, &e), &e);
+    if (out) {
+        must(engine_logits(g, 0, out, &e), &e);
+    }
+}
+
+static void decode(struct engine *g, const int *seqs, const int32_t *ids, int n, float *out)
+{
+    struct err e = ERR_INIT;
+    must(engine_decode(g, seqs, ids, n, &e), &e);
+    for (int i = 0; i < n && out; i++) {
+        must(engine_logits(g, i, out + (size_t)i * TM_VOCAB, &e), &e);
+    }
+}
+
+static char *export_state(struct engine *g, int seq, size_t *n)
+{
+    struct err e = ERR_INIT;
+    *n = engine_seq_state_size(g, seq);
+    char *p = mem_alloc(*n);
+    must(engine_seq_export(g, seq, p, &e), &e);
+    return p;
+}
+
+/* RMS difference in parts of the standard deviation of want. */
+static double distance(const float *got, const float *want)
+{
+    double sum = 0, square = 0, d = 0;
+    for (int i = 0; i < TM_USED; i++) {
+        sum += (double)want[i];
+        square += (double)want[i] * (double)want[i];
+        d += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+    }
+    const double mean = sum / TM_USED;
+    return sqrt(d / TM_USED) / sqrt(square / TM_USED - mean * mean);
+}
+
+static bool same(const float *a, const float *b, int rows)
+{
+    return memcmp(a, b, (size_t)rows * TM_VOCAB * sizeof *a) == 0;
+}
+
+/* ---- beside the CPU ---- */
+
+static void beside_the_cpu(enum engine_kv kv, double limit)
+{
+    struct engine_opts o = {.kv = kv, .verify = true};
+    struct engine_opts plain = {.kv = EKV_F16};
+    struct engine *gpu = open_engine(EB_CUDA, &o), *cpu = open_engine(EB_CPU, &plain);
+    float want[TM_VOCAB], got[TM_VOCAB];
+    int a = open_seq(gpu), b = open_seq(cpu);
+    printf("# %s\n", engine_info(gpu)->plan);
+    prefill(gpu, a, 0, PROMPT, 0, got);
+    prefill(cpu, b, 0, PROMPT, 0, want);
+    double d = distance(got, want);
+    ok(d < limit, "prefill: logits within %.4f of their deviation (limit %g)", d, limit);
+    ok(got[TM_USED] == -INFINITY && got[TM_VOCAB - 1] == -INFINITY, "padding ids are -inf");
+    for (int i = 0; i < STEPS; i++) {
+        decode(gpu, &a, &text[PROMPT + i], 1, got);
+        decode(cpu, &b, &text[PROMPT + i], 1, want);
+        d = distance(got, want);
+        ok(d < limit, "step %d: within %.4f", i, d);
+    }
+    struct err e = ERR_INIT;
+    int32_t drafts[2][3];
+    must(engine_mtp_draft(gpu, a, text[90], 3, drafts[0], &e), &e);
+    must(engine_mtp_draft(cpu, b, text[90], 3, drafts[1], &e), &e);
+    ok(drafts[0][0] == drafts[1][0], "the first draft is the CPU's (%d, %d)", drafts[0][0],
+       drafts[1][0]);
+    /* states */
+    const size_t s_n = 6 * 128 * 128, conv_n = 3 * 1280, kv_n = (PROMPT + STEPS) * 256;
+    float *s[2], *conv[2], *k[2], *v[2];
+    struct engine *g[2] = {gpu, cpu};
+    const int seq[2] = {a, b};
+    double worst[4] = {0};
+    for (int i = 0; i < 2; i++) {
+        s[i] = mem_array(s_n, sizeof(float));
+        conv[i] = mem_array(conv_n, sizeof(float));
+        k[i] = mem_array(kv_n, sizeof(float));
+        v[i] = mem_array(kv_n, sizeof(float));
+        must(engine_read_gdn(g[i], seq[i], 1, conv[i], s[i], &e), &e);
+        must(engine_read_kv(g[i], seq[i], 3, k[i], v[i], &e), &e);
+    }
+    float *const *all[4] = {s, conv, k, v};
+    const size_t n[4] = {s_n, conv_n, kv_n, kv_n};
+    for (int i = 0; i < 4; i++) {
+        double diff = 0, norm = 0;
+        for (size_t j = 0; j < n[i]; j++) {
+            const double x = (double)all[i][0][j], y = (double)all[i][1][j];
+            diff += (x - y) * (x - y);
+            norm += y * y;
+        }
+        worst[i] = sqrt(diff / norm);
+        free(all[i][0]);
+        free(all[i][1]);
+    }
+    ok(worst[0] < limit && worst[1] < limit && worst[2] < 10 * limit && worst[3] < 10 * limit,
+       "recurrent state, convolution, keys, values: relative error %.1e %.1e %.1e %.1e", worst[0],
+       worst[1], worst[2], worst[3]);
+    engine_close(gpu);
+    engine_close(cpu);
+}
+
+/* ---- the same bits ---- */
+
+/* Five sequences of different lengths; each one's steps alone, then together, with
+ * several rows of one. */
+static void company(void)
+{
+    enum { SEQS = 4 };
+    static const int len[SEQS] = {3, 64, 17, 70};
+    struct engine_opts o = {.slots = 2 * SEQS};
+    struct engine *g = open_engine(EB_CUDA, &o);
+    float *want = mem_array(SEQS * 2 * TM_VOCAB, sizeof *want);
+    float *got = mem_array(SEQS * 2 * TM_VOCAB, sizeof *got);
+    int alone[SEQS], together[SEQS];
+    struct err e = ERR_INIT;
+    for (int i = 0; i < SEQS; i++) {
+        alone[i] = open_seq(g);
+        together[i] = open_seq(g);
+        prefill(g, alone[i], 10 * i, len[i], 0, NULL);
+        must(engine_seq_fork(g, together[i], alone[i], &e), &e);
+    }
+    for (int i = 0; i < SEQS; i++) {
+        for (int k = 0; k < 2; k++) {
+            decode(g, &alone[i], &text[100 + 2 * i + k], 1, want + (2 * i + k) * TM_VOCAB);
+        }
+    }
+    /* two rows of each in one step, in a mixed order */
+    static const int order[2 * SEQS] = {2, 0, 3, 2, 1, 0, 1, 3};
+    int seqs[2 * SEQS], place[2 * SEQS], seen[SEQS] = {0};
+    int32_t ids[2 * SEQS];
+    for (int i = 0; i < 2 * SEQS; i++) {
+        const int s = order[i];
+        place[i] = 2 * s + seen[s]++;
+        seqs[i] = together[s];
+        ids[i] = text[100 + place[i]];
+    }
+    decode(g, seqs, ids, 2 * SEQS, got);
+    bool good = true;
+    for (int i = 0; i < 2 * SEQS; i++) {
+        good = good && same(got + i * TM_VOCAB, want + place[i] * TM_VOCAB, 1);
+    }
+    ok(good, "8 rows of 4 sequences equal the steps alone, bit for bit");
+    bool states = true;
+    for (int i = 0; i < SEQS; i++) {
+        size_t n[2];
+        char *a = export_state(g, alone[i], &n[0]), *b = export_state(g, together[i], &n[1]);
+        /* of the cache's last page only what was written counts */
+        states = states && n[0] == n[1] && memcmp(a, b, 64 + 3 * 6 * 65536) == 0;
+        free(a);
+        free(b);
+    }
+    ok(states, "and so do their recurrent states");
+    free(want);
+    free(got);
+    engine_close(g);
+}
+
+/* A prompt cut at 64 and 128 equals it whole; so does one resumed from an export. */
+static void cuts(void)
+{
+    enum { N = 150 };
+    struct engine_opts o = {.chunk = 192};
+    struct engine *g = open_engine(EB_CUDA, &o);
+    float want[TM_VOCAB], got[TM_VOCAB], next[TM_VOCAB];
+    struct err e = ERR_INIT;
+    int whole = open_seq(g), cut = open_seq(g), restored = open_seq(g);
+    prefill(g, whole, 0, N, 0, want);
+    prefill(g, cut, 0, N, 64, got);
+    ok(same(got, want, 1), "a prompt of %d cut at every 64: the same logits", N);
+    engine_seq_reset(g, cut);
+    prefill(g, cut, 0, 64, 0, NULL);
+    size_t n = 0;
+    char *state = export_state(g, cut, &n);
+    must(engine_seq_import(g, restored, state, n, &e), &e);
+    free(state);
+    prefill(g, restored, 64, N - 64, 0, got);
+    ok(same(got, want, 1), "resumed from an exported state at 64: the same logits");
+    /* A prompt that stops off the grid goes on from there. */
+    decode(g, &whole, &text[N], 1, want);
+    decode(g, &restored, &text[N], 1, got);
+    ok(same(got, want, 1), "and the same step after it");
+    must(engine_seq_fork(g, cut, whole, &e), &e);
+    decode(g, &whole, &text[N + 1], 1, want);
+    decode(g, &cut, &text[N + 1], 1, next);
+    ok(same(next, want, 1), "a fork goes on with the same bits");
+    engine_close(g);
+}
+
+/* Graphs replay what single launches do: a walk of several kinds of steps. */
+static void walk(struct engine *g, float *out, int32_t *ids, double *per_step)
+{
+    struct err e = ERR_INIT;
+    int seq[2] = {open_seq(g), open_seq(g)};
+    const int output[2] = {0, 1};
+    const struct engine_draw draws[2] = {{.top_p = 1}, {.top_p = 1}};
+    prefill(g, seq[0], 0, 5, 0, NULL);
+    prefill(g, seq[1], 20, 9, 0, NULL);
+    for (int i = 0; i < 5; i++) {
+        must(engine_decode(g, seq, &text[30 + 2 * i], 2, &e), &e);
+        must(engine_sample(g, output, draws, 2, ids + 2 * i, &e), &e);
+        must(engine_logits(g, 1, out + i * TM_VOCAB, &e), &e);
+        must(engine_mtp_draft(g, seq[0], ids[2 * i], 2, ids + 10 + 2 * i, &e), &e);
+    }
+    uint64_t before = engine_counters(g).kernels;
+    must(engine_decode(g, seq, &text[50], 1, &e), &e);
+    must(engine_sample(g, output, draws, 1, ids + 20, &e), &e);
+    *per_step = (double)(engine_counters(g).kernels - before);
+}
+
+static void graphs(void)
+{
+    float *want = mem_array(5 * TM_VOCAB, sizeof *want),
+          *got = mem_array(5 * TM_VOCAB, sizeof *got);
+    static const int kept[] = {16, 1};
+    int32_t ids[2][21];
+    double launches = 0;
+    struct engine_opts o = {.graphs = -1};
+    struct engine *g = open_engine(EB_CUDA, &o);
+    walk(g, want, ids[0], &launches);
+    ok(engine_counters(g).graphs == 0, "without graphs: %g launches a step with drawing", launches);
+    int best = 0;
+    for (int i = 1; i < TM_USED; i++) {
+        best = want[i] > want[best] ? i : best;
+    }
+    ok(ids[0][1] == best, "the device's greedy draw is the largest logit's (%d, %d)", ids[0][1],
+       best);
+    engine_close(g);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        o = (struct engine_opts){.graphs = kept[i]};
+        g = open_engine(EB_CUDA, &o);
+        walk(g, got, ids[1], &launches);
+        const unsigned long long replayed = engine_counters(g).graphs;
+        ok(replayed > 0 && same(got, want, 5) && memcmp(ids[0], ids[1], sizeof ids[0]) == 0,
+           "%d graphs kept: %llu replays give the same bits and ids", kept[i], replayed);
+        engine_close(g);
+    }
+    free(want);
+    free(got);
+}
+
+/* Seeded draws are what the common sampler makes of the logits. */
+static void draws(void)
+{
+    struct engine_opts o = {.slots = 2};
+    struct engine *g = open_engine(EB_CUDA, &o);
+    struct err e = ERR_INIT;
+    float logits[TM_VOCAB];
+    struct sample_entry *heap = mem_array(TM_VOCAB, sizeof *heap);
+    int seq = open_seq(g);
+    prefill(g, seq, 0, 12, 0, logits);
+    int wrong = 0;
+    for (int i = 0; i < 40; i++) {
+        const struct engine_draw d = {
+            .temp = 0.3F + 0.05F * (float)i, .top_p = 0.95F, .top_k = 40, .seed = (uint64_t)i};
+        const struct be_sample s = {
+            .temp = d.temp, .top_p = d.top_p, .top_k = d.top_k, .seed = d.seed, .pos = 12};
+        int32_t id = -1;
+        const int output = 0;
+        must(engine_sample(g, &output, &d, 1, &id, &e), &e);
+        wrong += id != sample_row(logits, TM_USED, &s, heap);
+    }
+    ok(wrong == 0, "40 seeded draws are the common sampler's");
+    free(heap);
+    engine_close(g);
+}
+
+/* More outputs than one product takes, through the sink; and refusals in one line. */
+struct rows {
+    struct engine *g;
+    float *out;
+};
+
+static int keep_row(void *ctx, int index, int output, struct err *e)
+{
+    struct rows *r = ctx;
+    return engine_logits(r->g, output, r->out + (size_t)index * TM_VOCAB, e);
+}
+
+static void outputs(void)
+{
+    enum { N = 40 };
+    struct engine_opts o = {.slots = 3};
+    struct engine *g = open_engine(EB_CUDA, &o);
+    struct err e = ERR_INIT;
+    float *all = mem_array(N * TM_VOCAB, sizeof *all), one[TM_VOCAB];
+    int32_t want[N];
+    for (int i = 0; i < N; i++) {
+        want[i] = i;
+    }
+    struct rows r = {g, all};
+    int seq = open_seq(g), other = open_seq(g);
+    const struct engine_prefill p = {.seq = seq,
+                                     .tokens = text,
+                                     .n = N,
+                                     .want = want,
+                                     .n_want = N,
+                                     .sink = keep_row,
+                                     .sink_ctx = &r};
+    must(engine_prefill(g, &p, &e), &e);
+    prefill(g, other, 0, 21, 0, one);
+    ok(same(one, all + 20 * TM_VOCAB, 1), "row 20 of 40 wanted rows is that of a prompt of 21");
+    must(engine_seq_fill(g, other, 600, &e), &e);
+    decode(g, &other, text, 1, one);
+    bool finite = true;
+    for (int i = 0; i < TM_USED; i++) {
+        finite = finite && isfinite(one[i]);
+    }
+    ok(finite, "a step after 600 made-up tokens");
+    free(all);
+    engine_close(g);
+    g = NULL;
+    o = (struct engine_opts){.backend = EB_CUDA, .kv = EKV_F32};
+    int rc = engine_open_source(testmodel_source(model), &o, &g, &e);
+    ok(rc == QE_UNSUPPORTED && strstr(e.msg, "fp16"), "f32 keys are refused: %s", e.msg);
+}
+
+int main(void)
+{
+    const char *seed = getenv("QUASAR_TEST_SEED");
+    const uint64_t s = seed ? strtoull(seed, NULL, 0) : 20;
+    if (!backend_cuda()) {
+        printf("1..0 # SKIP this build has no CUDA\n");
+        return 0;
+    }
+    model = testmodel_create(s);
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        text[i] = (int32_t)((i * 2654435761U + s) >> 7) % TM_USED;
+        text[i] = text[i] < 0 ? -text[i] : text[i];
+    }
+    beside_the_cpu(EKV_F16, 0.005);
+    beside_the_cpu(EKV_F8, 0.1);
+    company();
+    cuts();
+    graphs();
+    draws();
+    outputs();
+    testmodel_free(model);
+    printf("1..%d\n", n_tests);
+    return n_failed > 0;
+}
