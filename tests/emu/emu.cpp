@@ -773,6 +773,9 @@ cudaError_t emu_run(const struct emu_call *c)
     if (wrong_shape(c)) {
         return cudaErrorInvalidConfiguration;
     }
+    if (emu_record(c)) {
+        return cudaSuccess;
+    }
     if (!setting.read) {
         read_setting();
     }

@@ -42,6 +42,7 @@ struct emu_call {
     bool sm90, pdl;
     void (*body)(void *);
     void *arg;
+    size_t arg_size; /* of the arguments, which may be copied byte by byte */
 };
 cudaError_t emu_run(const struct emu_call *c);
 
@@ -49,9 +50,16 @@ template <typename... P>
 cudaError_t emu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
                        bool sm90, bool pdl, P... args)
 {
-    auto body = [&] { kernel(args...); };
-    struct emu_call c = {
-        name, grid, block, smem, sm90, pdl, [](void *p) { (*(decltype(body) *)p)(); }, &body};
+    auto body = [=] { kernel(args...); };
+    struct emu_call c = {name,
+                         grid,
+                         block,
+                         smem,
+                         sm90,
+                         pdl,
+                         [](void *p) { (*(decltype(body) *)p)(); },
+                         (void *)&body,
+                         sizeof body};
     return emu_run(&c);
 }
 

@@ -31,11 +31,6 @@ bool emu_record(const struct emu_call *c)
     return true;
 }
 
-bool emu_is_capturing(void)
-{
-    return capturing != NULL;
-}
-
 static void list_free(struct emu_list *l)
 {
     for (int i = 0; i < l->n; i++) {

@@ -5,6 +5,9 @@
 
 #include "emu.h"
 
+/* While a graph is captured: keeps the launch for later and returns true. */
+bool emu_record(const struct emu_call *c);
+
 struct emu_copy {
     unsigned char *dst;
     const unsigned char *src;
