@@ -16,7 +16,7 @@
 #include "kernels/sample.h"
 #include "tests/cuda/testmodel.h"
 
-enum { PROMPT = 70, STEPS = 3 };
+enum { PROMPT = 70, STEPS = 2, WALK = 3 };
 
 static int n_tests, n_failed;
 static struct testmodel *model;
@@ -51,6 +51,7 @@ static struct engine *open_engine(enum engine_backend backend, const struct engi
     o.threads = 2;
     o.ctx = 1024;
     o.slots = o.slots ? o.slots : 6;
+    o.vocab_used = TM_USED;
     o.chunk = o.chunk ? o.chunk : 128;
     if (path && strcmp(path, "sm80") == 0) {
         o.cuda_path = ECP_SM80;
@@ -128,7 +129,7 @@ static bool same(const float *a, const float *b, int rows)
 
 /* ---- beside the CPU ---- */
 
-static void beside_the_cpu(enum engine_kv kv, double limit)
+static void beside_the_cpu(enum engine_kv kv, double limit, int prompt)
 {
     struct engine_opts o = {.kv = kv, .verify = true};
     struct engine_opts plain = {.kv = EKV_F16};
@@ -136,14 +137,14 @@ static void beside_the_cpu(enum engine_kv kv, double limit)
     float want[TM_VOCAB], got[TM_VOCAB];
     int a = open_seq(gpu), b = open_seq(cpu);
     printf("# %s\n", engine_info(gpu)->plan);
-    prefill(gpu, a, 0, PROMPT, 0, got);
-    prefill(cpu, b, 0, PROMPT, 0, want);
+    prefill(gpu, a, 0, prompt, 0, got);
+    prefill(cpu, b, 0, prompt, 0, want);
     double d = distance(got, want);
     ok(d < limit, "prefill: logits within %.4f of their deviation (limit %g)", d, limit);
     ok(got[TM_USED] == -INFINITY && got[TM_VOCAB - 1] == -INFINITY, "padding ids are -inf");
     for (int i = 0; i < STEPS; i++) {
-        decode(gpu, &a, &text[PROMPT + i], 1, got);
-        decode(cpu, &b, &text[PROMPT + i], 1, want);
+        decode(gpu, &a, &text[prompt + i], 1, got);
+        decode(cpu, &b, &text[prompt + i], 1, want);
         d = distance(got, want);
         ok(d < limit, "step %d: within %.4f", i, d);
     }
@@ -154,7 +155,7 @@ static void beside_the_cpu(enum engine_kv kv, double limit)
     ok(drafts[0][0] == drafts[1][0], "the first draft is the CPU's (%d, %d)", drafts[0][0],
        drafts[1][0]);
     /* states */
-    const size_t s_n = 6 * 128 * 128, conv_n = 3 * 1280, kv_n = (PROMPT + STEPS) * 256;
+    const size_t s_n = 6 * 128 * 128, conv_n = 3 * 1280, kv_n = (size_t)(prompt + STEPS) * 256;
     float *s[2], *conv[2], *k[2], *v[2];
     struct engine *g[2] = {gpu, cpu};
     const int seq[2] = {a, b};
@@ -189,12 +190,18 @@ static void beside_the_cpu(enum engine_kv kv, double limit)
 
 /* ---- the same bits ---- */
 
-/* Five sequences of different lengths; each one's steps alone, then together, with
- * several rows of one. */
+static void fill(struct engine *g, int seq, int len)
+{
+    struct err e = ERR_INIT;
+    must(engine_seq_fill(g, seq, len, &e), &e);
+}
+
+/* Sequences of different lengths; each one's steps alone, then together, with several
+ * rows of one. */
 static void company(void)
 {
     enum { SEQS = 4 };
-    static const int len[SEQS] = {3, 64, 17, 70};
+    static const int len[SEQS] = {3, 254, 600, 64};
     struct engine_opts o = {.slots = 2 * SEQS};
     struct engine *g = open_engine(EB_CUDA, &o);
     float *want = mem_array(SEQS * 2 * TM_VOCAB, sizeof *want);
@@ -204,7 +211,7 @@ static void company(void)
     for (int i = 0; i < SEQS; i++) {
         alone[i] = open_seq(g);
         together[i] = open_seq(g);
-        prefill(g, alone[i], 10 * i, len[i], 0, NULL);
+        fill(g, alone[i], len[i]);
         must(engine_seq_fork(g, together[i], alone[i], &e), &e);
     }
     for (int i = 0; i < SEQS; i++) {
@@ -246,24 +253,22 @@ static void company(void)
 /* A prompt cut at 64 and 128 equals it whole; so does one resumed from an export. */
 static void cuts(void)
 {
-    enum { N = 150 };
+    enum { N = 130 };
     struct engine_opts o = {.chunk = 192};
     struct engine *g = open_engine(EB_CUDA, &o);
     float want[TM_VOCAB], got[TM_VOCAB], next[TM_VOCAB];
     struct err e = ERR_INIT;
     int whole = open_seq(g), cut = open_seq(g), restored = open_seq(g);
     prefill(g, whole, 0, N, 0, want);
-    prefill(g, cut, 0, N, 64, got);
-    ok(same(got, want, 1), "a prompt of %d cut at every 64: the same logits", N);
-    engine_seq_reset(g, cut);
     prefill(g, cut, 0, 64, 0, NULL);
     size_t n = 0;
     char *state = export_state(g, cut, &n);
     must(engine_seq_import(g, restored, state, n, &e), &e);
     free(state);
+    prefill(g, cut, 64, N - 64, 64, got);
+    ok(same(got, want, 1), "a prompt of %d cut at every 64: the same logits", N);
     prefill(g, restored, 64, N - 64, 0, got);
     ok(same(got, want, 1), "resumed from an exported state at 64: the same logits");
-    /* A prompt that stops off the grid goes on from there. */
     decode(g, &whole, &text[N], 1, want);
     decode(g, &restored, &text[N], 1, got);
     ok(same(got, want, 1), "and the same step after it");
@@ -281,17 +286,17 @@ static void walk(struct engine *g, float *out, int32_t *ids, double *per_step)
     int seq[2] = {open_seq(g), open_seq(g)};
     const int output[2] = {0, 1};
     const struct engine_draw draws[2] = {{.top_p = 1}, {.top_p = 1}};
-    prefill(g, seq[0], 0, 5, 0, NULL);
-    prefill(g, seq[1], 20, 9, 0, NULL);
-    for (int i = 0; i < 5; i++) {
+    fill(g, seq[0], 5);
+    fill(g, seq[1], 300);
+    for (int i = 0; i < WALK; i++) {
         must(engine_decode(g, seq, &text[30 + 2 * i], 2, &e), &e);
         must(engine_sample(g, output, draws, 2, ids + 2 * i, &e), &e);
         must(engine_logits(g, 1, out + i * TM_VOCAB, &e), &e);
-        must(engine_mtp_draft(g, seq[0], ids[2 * i], 2, ids + 10 + 2 * i, &e), &e);
+        must(engine_mtp_draft(g, seq[0], ids[2 * i], 2, ids + 2 * WALK + 2 * i, &e), &e);
     }
     uint64_t before = engine_counters(g).kernels;
     must(engine_decode(g, seq, &text[50], 1, &e), &e);
-    must(engine_sample(g, output, draws, 1, ids + 20, &e), &e);
+    must(engine_sample(g, output, draws, 1, ids + 4 * WALK, &e), &e);
     *per_step = (double)(engine_counters(g).kernels - before);
 }
 
@@ -300,7 +305,7 @@ static void graphs(void)
     float *want = mem_array(5 * TM_VOCAB, sizeof *want),
           *got = mem_array(5 * TM_VOCAB, sizeof *got);
     static const int kept[] = {16, 1};
-    int32_t ids[2][21];
+    int32_t ids[2][4 * WALK + 1];
     double launches = 0;
     struct engine_opts o = {.graphs = -1};
     struct engine *g = open_engine(EB_CUDA, &o);
@@ -318,7 +323,7 @@ static void graphs(void)
         g = open_engine(EB_CUDA, &o);
         walk(g, got, ids[1], &launches);
         const unsigned long long replayed = engine_counters(g).graphs;
-        ok(replayed > 0 && same(got, want, 5) && memcmp(ids[0], ids[1], sizeof ids[0]) == 0,
+        ok(replayed > 0 && same(got, want, WALK) && memcmp(ids[0], ids[1], sizeof ids[0]) == 0,
            "%d graphs kept: %llu replays give the same bits and ids", kept[i], replayed);
         engine_close(g);
     }
@@ -335,13 +340,13 @@ static void draws(void)
     float logits[TM_VOCAB];
     struct sample_entry *heap = mem_array(TM_VOCAB, sizeof *heap);
     int seq = open_seq(g);
-    prefill(g, seq, 0, 12, 0, logits);
+    decode(g, &seq, text, 1, logits);
     int wrong = 0;
     for (int i = 0; i < 40; i++) {
         const struct engine_draw d = {
             .temp = 0.3F + 0.05F * (float)i, .top_p = 0.95F, .top_k = 40, .seed = (uint64_t)i};
         const struct be_sample s = {
-            .temp = d.temp, .top_p = d.top_p, .top_k = d.top_k, .seed = d.seed, .pos = 12};
+            .temp = d.temp, .top_p = d.top_p, .top_k = d.top_k, .seed = d.seed, .pos = 1};
         int32_t id = -1;
         const int output = 0;
         must(engine_sample(g, &output, &d, 1, &id, &e), &e);
@@ -415,8 +420,8 @@ int main(void)
         text[i] = (int32_t)((i * 2654435761U + s) >> 7) % TM_USED;
         text[i] = text[i] < 0 ? -text[i] : text[i];
     }
-    beside_the_cpu(EKV_F16, 0.005);
-    beside_the_cpu(EKV_F8, 0.1);
+    beside_the_cpu(EKV_F16, 0.005, PROMPT);
+    beside_the_cpu(EKV_F8, 0.1, 9);
     company();
     cuts();
     graphs();
