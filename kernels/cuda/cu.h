@@ -200,10 +200,21 @@ struct cu_gdn {
     struct cu_gdn_state state;
     struct cu_act act; /* decode: fp16 [rows][v_heads * 128] and sums */
     uint16_t *xt;      /* prefill: tiled activations (below) of the same */
-    void *work;        /* cu_gdn_work bytes; prefill */
+    void *work;        /* cu_gdn_work bytes, zeroed once; one stream's launches share it.
+                          Decode may do without (NULL), slower for spans of several rows */
+    /* Decode of rows that may be rejected: */
+    float *record; /* [rows][channels + 2 v_heads] of this layer: the step's inputs, or NULL */
+    bool hold;     /* both states stay as they are; cu_gdn_fold will advance them */
 };
+/* For calls of at most max_rows rows and CU_ROWS spans. */
 size_t cu_gdn_work(int k_heads, int v_heads, int max_rows);
+/* The kernel launched just before must not write the states or the span table. */
 int cu_gdn_decode(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g);
+/* Advances the states by the first accepted[i] rows (device; 0 .. n) of span i, from
+ * g->record; the batch as it was decoded. Same bits as decoding only those rows; the
+ * convolution state goes to the other parity also when none was accepted. */
+int cu_gdn_fold(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g,
+                const int32_t *accepted);
 int cu_gdn_prefill(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g);
 
 /* KV pages of one layer: page p, head h: keys at kv + p * page_stride +

@@ -116,7 +116,9 @@ PTX_FN void pdl_launch(void);
 /* Read-only data used once: 16 aligned bytes that pass by L1. */
 PTX_FN uint4 ldg_stream16(const void *p);
 PTX_FN uint2 ldg_stream8(const void *p);
-/* From L2, whatever L1 holds. */
+/* From L2, whatever L1 holds; not kept in L1. */
+PTX_FN float4 ld_l2_f4(const float *p);
+PTX_FN float ld_l2_f32(const float *p);
 PTX_FN uint32_t ld_relaxed(const void *p);
 PTX_FN uint2 ld_l2_8(const void *p);
 PTX_FN uint32_t ld_acquire(const void *p);
@@ -431,6 +433,22 @@ PTX_FN uint2 ldg_stream8(const void *p)
     asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
                  : "=r"(v.x), "=r"(v.y)
                  : "l"(__cvta_generic_to_global(p)));
+    return v;
+}
+
+PTX_FN float4 ld_l2_f4(const float *p)
+{
+    float4 v;
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(__cvta_generic_to_global(p)));
+    return v;
+}
+
+PTX_FN float ld_l2_f32(const float *p)
+{
+    float v;
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(__cvta_generic_to_global(p)));
     return v;
 }
 

@@ -572,6 +572,20 @@ static void store32(void *p, uint32_t v, const char *what)
     memcpy(p, &v, sizeof v);
 }
 
+float4 ld_l2_f4(const float *p)
+{
+    ENTER();
+    check_global(p, 16, "ld_l2_f4");
+    return *(const float4 *)p;
+}
+
+float ld_l2_f32(const float *p)
+{
+    ENTER();
+    check_global(p, 4, "ld_l2_f32");
+    return *p;
+}
+
 uint32_t ld_relaxed(const void *p)
 {
     ENTER();
