@@ -194,7 +194,7 @@ struct cu_gdn {
     int k_heads, v_heads;
     float eps;
     const float *proj; /* [rows][ld]: qkv, z, b, a at these columns */
-    size_t ld;
+    size_t ld;         /* like col_qkv and col_z a multiple of 4 */
     int col_qkv, col_z, col_b, col_a;
     const float *conv_w, *a_log, *dt_bias, *gnorm;
     struct cu_gdn_state state;
@@ -206,7 +206,7 @@ struct cu_gdn {
     float *record; /* [rows][channels + 2 v_heads] of this layer: the step's inputs, or NULL */
     bool hold;     /* both states stay as they are; cu_gdn_fold will advance them */
 };
-/* For calls of at most max_rows rows and CU_ROWS spans. */
+/* For calls of at most max_rows rows. */
 size_t cu_gdn_work(int k_heads, int v_heads, int max_rows);
 /* The kernel launched just before must not write the states or the span table. */
 int cu_gdn_decode(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g);

@@ -25,7 +25,7 @@ enum {
 #define GDN_Q_SCALE 0.08838834764831845f /* 128^-0.5 */
 
 /* cu_gdn.work. The counters are zero between launches; the rest is used by one
- * call at a time. Blocks: of the 64-token grid, all spans' one after the other. */
+ * call at a time. Blocks: of the 64-token grid, the spans' one after the other. */
 struct gdn_work {
     uint32_t *count; /* [CU_ROWS][v_heads] */
     float *o;        /* decode: [CU_ROWS][v_heads * 128] */
@@ -34,6 +34,7 @@ struct gdn_work {
     float *gate;     /* [blocks][v_heads] GDN_GATE_FLOATS */
     float *v;        /* [rows][v_heads * 128]: values, later outputs before the norm */
     size_t bytes;
+    int first_span; /* prefill goes by CU_ROWS spans */
 };
 
 /* Blocks that rows in so many spans can touch. */
@@ -43,21 +44,27 @@ static inline int gdn_blocks(int rows, int spans)
     return rows < most ? rows : most;
 }
 
+/* work NULL: only the size. */
 static inline struct gdn_work gdn_layout(void *work, int k_heads, int v_heads, int rows, int spans)
 {
-    struct gdn_work w;
-    uint8_t *p = (uint8_t *)work;
+    struct gdn_work w = {};
     const size_t vh = (size_t)v_heads, blocks = (size_t)gdn_blocks(rows, spans);
-    const size_t at = (CU_ROWS * vh * sizeof(uint32_t) + 255) / 256 * 256;
-    w.count = (uint32_t *)p;
-    w.o = (float *)(p + at);
-    w.kq = p + at;
-    w.tp = w.kq + blocks * (size_t)k_heads * GDN_KQ_BYTES;
-    w.gate = (float *)(w.tp + blocks * vh * GDN_TP_BYTES);
-    w.v = w.gate + blocks * vh * GDN_GATE_FLOATS;
-    const size_t prefill = (size_t)((uint8_t *)(w.v + (size_t)rows * vh * GDN_D) - p);
-    const size_t decode = at + CU_ROWS * vh * GDN_D * sizeof(float);
+    const size_t counts = (CU_ROWS * vh * sizeof(uint32_t) + 255) / 256 * 256;
+    const size_t tp = counts + blocks * (size_t)k_heads * GDN_KQ_BYTES;
+    const size_t gate = tp + blocks * vh * GDN_TP_BYTES;
+    const size_t v = gate + blocks * vh * GDN_GATE_FLOATS * sizeof(float);
+    const size_t prefill = v + (size_t)rows * vh * GDN_D * sizeof(float);
+    const size_t decode = counts + CU_ROWS * vh * GDN_D * sizeof(float);
     w.bytes = prefill > decode ? prefill : decode;
+    if (work) {
+        uint8_t *const p = (uint8_t *)work;
+        w.count = (uint32_t *)p;
+        w.o = (float *)(p + counts);
+        w.kq = p + counts;
+        w.tp = p + tp;
+        w.gate = (float *)(p + gate);
+        w.v = (float *)(p + v);
+    }
     return w;
 }
 

@@ -34,12 +34,19 @@ static __device__ __forceinline__ struct gdn_block block_of(const struct cu_span
     return {span, s.first + from, to - from, from, to == s.n};
 }
 
-/* Block `index` of all; false beyond the last. */
-static __device__ __forceinline__ bool find_block(const struct cu_batch &b, int index,
+/* Spans from w's first on that one launch has. */
+static __device__ __forceinline__ int spans_of(const struct cu_batch &b, const struct gdn_work &w)
+{
+    return min(b.count[1], w.first_span + CU_ROWS);
+}
+
+/* Block `index` of a launch's spans; false beyond the last. */
+static __device__ __forceinline__ bool find_block(const struct cu_batch &b,
+                                                  const struct gdn_work &w, int index,
                                                   struct gdn_block *out)
 {
-    const int spans = b.count[1];
-    for (int i = 0; i < spans; i++) {
+    const int end = spans_of(b, w);
+    for (int i = w.first_span; i < end; i++) {
         const struct cu_span s = b.span[i];
         const int n = blocks_of(s);
         if (index < n) {
@@ -83,7 +90,7 @@ __global__ void __launch_bounds__(128)
     const int head = (int)blockIdx.x;
     struct gdn_block blk;
     pdl_wait();
-    if (!find_block(b, (int)blockIdx.y, &blk)) {
+    if (!find_block(b, w, (int)blockIdx.y, &blk)) {
         return;
     }
     const struct cu_span span = b.span[blk.span];
@@ -317,7 +324,7 @@ __global__ void __launch_bounds__(128, 4)
     const int h = (int)blockIdx.x, kh = h / (p.v_heads / p.k_heads);
     struct gdn_block blk;
     pdl_wait();
-    if (!find_block(b, (int)blockIdx.y, &blk)) {
+    if (!find_block(b, w, (int)blockIdx.y, &blk)) {
         return;
     }
     const uint32_t kq = smem_addr(smem);
@@ -635,15 +642,16 @@ __global__ void __launch_bounds__(128)
     unsigned char *smem = cu_smem_aligned(256);
     const int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32;
     pdl_wait();
-    if ((int)blockIdx.y >= b.count[1]) {
+    const int which = w.first_span + (int)blockIdx.y;
+    if (which >= spans_of(b, w)) {
         return;
     }
     int index = 0;
-    for (int i = 0; i < (int)blockIdx.y; i++) {
+    for (int i = w.first_span; i < which; i++) {
         const struct cu_span s = b.span[i];
         index += blocks_of(s);
     }
-    const struct cu_span span = b.span[blockIdx.y];
+    const struct cu_span span = b.span[which];
     const int blocks = blocks_of(span);
     struct walk k;
     k.g = &p;
@@ -726,31 +734,43 @@ extern "C" size_t cu_gdn_work(int k_heads, int v_heads, int max_rows)
     return gdn_layout(NULL, k_heads, v_heads, max_rows, CU_ROWS).bytes;
 }
 
-extern "C" int cu_gdn_prefill(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g)
+/* Everything but the norm, for up to CU_ROWS spans. */
+static cudaError_t blocks_of_spans(struct cu_ctx *c, const struct cu_batch *b,
+                                   const struct cu_gdn *g, const struct gdn_work &w, int n)
 {
-    if (b->rows < 1 || b->spans < 1 || b->spans > CU_ROWS || g->v_heads % g->k_heads) {
-        return cudaErrorInvalidValue;
-    }
-    const struct gdn_work w = gdn_layout(g->work, g->k_heads, g->v_heads, b->rows, b->spans);
-    const unsigned blocks = (unsigned)gdn_blocks(b->rows, b->spans);
-    const unsigned heads = (unsigned)g->v_heads, spans = (unsigned)b->spans;
-    cudaError_t rc =
-        cu_launch(c, "gdn_conv_rows", gdn_conv_rows,
-                  dim3((unsigned)(2 * g->k_heads) + heads, blocks), dim3(128), 0, *b, *g, w);
+    const unsigned blocks = (unsigned)gdn_blocks(b->rows, n), heads = (unsigned)g->v_heads;
+    const dim3 conv((unsigned)(2 * g->k_heads) + heads, blocks);
+    const dim3 walk(heads * (D / WALK_COLS), (unsigned)n);
+    cudaError_t rc = cu_launch(c, "gdn_conv_rows", gdn_conv_rows, conv, dim3(128), 0, *b, *g, w);
     if (rc == cudaSuccess) {
         rc = cu_launch(c, "gdn_inner", gdn_inner, dim3(heads, blocks), dim3(128), GDN_KQ_BYTES, *b,
                        *g, w);
     }
-    if (rc == cudaSuccess) {
-        const dim3 grid(heads * (D / WALK_COLS), spans);
-        rc = c->path == CU_SM90 ? cu_launch(c, "gdn_walk", gdn_walk<2>, grid, dim3(128),
-                                            2 * STAGE_BYTES + 128, *b, *g, w)
-                                : cu_launch(c, "gdn_walk", gdn_walk<1>, grid, dim3(128),
-                                            STAGE_BYTES + 128, *b, *g, w);
+    if (rc != cudaSuccess) {
+        return rc;
+    }
+    return c->path == CU_SM90 ? cu_launch(c, "gdn_walk", gdn_walk<2>, walk, dim3(128),
+                                          2 * STAGE_BYTES + 128, *b, *g, w)
+                              : cu_launch(c, "gdn_walk", gdn_walk<1>, walk, dim3(128),
+                                          STAGE_BYTES + 128, *b, *g, w);
+}
+
+extern "C" int cu_gdn_prefill(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g)
+{
+    if (b->rows < 1 || b->spans < 1 || g->v_heads % g->k_heads) {
+        return cudaErrorInvalidValue;
+    }
+    const int most = b->spans < CU_ROWS ? b->spans : CU_ROWS;
+    struct gdn_work w = gdn_layout(g->work, g->k_heads, g->v_heads, b->rows, most);
+    cudaError_t rc = cudaSuccess;
+    for (; rc == cudaSuccess && w.first_span < b->spans; w.first_span += CU_ROWS) {
+        const int rest = b->spans - w.first_span;
+        rc = blocks_of_spans(c, b, g, w, rest < CU_ROWS ? rest : CU_ROWS);
     }
     if (rc == cudaSuccess) {
-        rc = cu_launch(c, "gdn_norm", gdn_norm, dim3((unsigned)b->rows, (heads + 7) / 8), dim3(256),
-                       0, *b, *g, w);
+        rc = cu_launch(c, "gdn_norm", gdn_norm,
+                       dim3((unsigned)b->rows, (unsigned)(g->v_heads + 7) / 8), dim3(256), 0, *b,
+                       *g, w);
     }
     return rc;
 }
