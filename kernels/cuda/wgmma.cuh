@@ -23,6 +23,9 @@ template <int N> PTX_FN void wgmma_wait(void);
 /* Keeps the compiler from moving accesses to d across it: before wgmma_fence and
  * after wgmma_wait. */
 template <int REGS> PTX_FN void wgmma_touch(float *d);
+/* The same for A's registers: before wgmma_fence, and after the wait so that nothing
+ * else is put into them until then. */
+template <int REGS> PTX_FN void wgmma_touch_a(uint32_t *a);
 
 /* Add WGMMA_K16 for each 16 halves further along the rows (4 in 64), and bytes / 16
  * for a further tile. */
@@ -93,6 +96,14 @@ template <int REGS> PTX_FN void wgmma_touch(float *d)
 #pragma unroll
     for (int i = 0; i < REGS; i++) {
         asm volatile("" : "+f"(d[i])::"memory");
+    }
+}
+
+template <int REGS> PTX_FN void wgmma_touch_a(uint32_t *a)
+{
+#pragma unroll
+    for (int i = 0; i < REGS; i++) {
+        asm volatile("" : "+r"(a[i])::"memory");
     }
 }
 
@@ -185,6 +196,11 @@ template <int N> void wgmma_wait(void)
 template <int REGS> void wgmma_touch(float *d)
 {
     (void)d;
+}
+
+template <int REGS> void wgmma_touch_a(uint32_t *a)
+{
+    (void)a;
 }
 
 template <int N, int TB> void wgmma_ss(float *d, uint64_t a, uint64_t b, int add)

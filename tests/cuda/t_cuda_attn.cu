@@ -1,0 +1,849 @@
+/* Gated attention on CUDA against double precision: head groups, scattered pages,
+ * fp16 and fp8 caches, spans of 1 to 16 rows and prefill; and bit equality of rows in
+ * any company, on any pages and however a prompt is cut. --time on a GPU: speeds at
+ * the 27B's widths. */
+#include "cutest.h"
+
+#ifndef QUASAR_EMULATE
+#include "kernels/cuda/bandwidth.h"
+#endif
+
+enum { D = BE_HEAD_DIM, PAGES = 56, MAX_SEQ = 16, PAD = 128 /* bytes behind a page */ };
+
+/* Heads, format and device memory of one layer. */
+struct layer {
+    int q_heads, kv_heads;
+    enum be_kv kv;
+    enum cu_path path;
+    size_t ld, page_bytes; /* page_bytes: with the pad */
+    int col_q, col_k, col_v;
+    float q_norm[D], k_norm[D];
+    float *d_q_norm, *d_k_norm;
+    uint8_t *image, *cache; /* what the cache holds before a run; device */
+    void *work;
+    int max_ctx;
+};
+
+/* One sequence: inputs of positions base .. base + n - 1; older ones are in the cache. */
+struct seq {
+    int base, n;
+    float *proj, *rot;
+    int32_t pages[PAGES];
+};
+
+static double f8[256]; /* values of the codes */
+
+static void make_f8(void)
+{
+    for (int i = 0; i < 256; i++) {
+        const int e = i >> 3 & 15, m = i & 7;
+        const double v = e ? ldexp(1 + m / 8.0, e - 7) : ldexp(m, -9);
+        f8[i] = (i & 127) == 127 ? NAN : i & 128 ? -v : v;
+    }
+}
+
+static size_t place(const struct layer *l, int page, int which, int head, int row, int d)
+{
+    const size_t element = l->kv == BE_KV_F8 ? 1 : 2;
+    return (size_t)page * l->page_bytes +
+           (size_t)(which * l->kv_heads + head) * BE_PAGE * D * element +
+           cu_kv_offset(l->kv, row, d);
+}
+
+static double stored(const struct layer *l, const uint8_t *cache, const struct seq *s, int pos,
+                     int which, int head, int d)
+{
+    const uint8_t *p = cache + place(l, s->pages[pos / BE_PAGE], which, head, pos % BE_PAGE, d);
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return l->kv == BE_KV_F8 ? f8[*p] : cut_float(h);
+}
+
+static void layer_init(struct layer *l, int q_heads, int kv_heads, enum be_kv kv, enum cu_path path,
+                       int max_ctx)
+{
+    l->q_heads = q_heads;
+    l->kv_heads = kv_heads;
+    l->kv = kv;
+    l->path = path;
+    l->col_k = 4;
+    l->col_q = l->col_k + kv_heads * D;
+    l->col_v = l->col_q + q_heads * 2 * D + 8;
+    l->ld = (size_t)(l->col_v + kv_heads * D + 4);
+    l->page_bytes = (size_t)(2 * kv_heads * BE_PAGE * D) * (kv == BE_KV_F8 ? 1 : 2) + PAD;
+    for (int i = 0; i < D; i++) {
+        l->q_norm[i] = 1 + 0.5f * cut_normal();
+        l->k_norm[i] = 1 + 0.5f * cut_normal();
+    }
+    l->d_q_norm = cut_upload(l->q_norm, D);
+    l->d_k_norm = cut_upload(l->k_norm, D);
+    l->image = cut_host<uint8_t>(PAGES * l->page_bytes);
+    memset(l->image, 0xff, PAGES * l->page_bytes); /* NaNs where nothing was written */
+    l->cache = cut_new<uint8_t>(PAGES * l->page_bytes);
+    l->max_ctx = max_ctx;
+    const size_t work = cu_attn_work(q_heads, kv_heads, max_ctx, 2048);
+    l->work = cut_alloc(work);
+    cut_must(cudaMemset(l->work, 0, work), "cudaMemset");
+}
+
+static void layer_free(struct layer *l)
+{
+    cut_free(l->d_q_norm);
+    cut_free(l->d_k_norm);
+    cut_free(l->cache);
+    cut_free(l->work);
+    free(l->image);
+}
+
+/* Pages for n sequences of up to `most` pages, all different, in random order. */
+static void shuffle_pages(struct seq *s, int n, int most)
+{
+    int32_t p[PAGES];
+    for (int i = 0; i < PAGES; i++) {
+        const int j = cut_below(i + 1);
+        p[i] = p[j];
+        p[j] = i;
+    }
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < most; j++) {
+            s[i].pages[j] = p[i * most + j];
+        }
+    }
+}
+
+/* Inputs of n positions from base, and a cache of random rows before them. */
+static void seq_init(const struct layer *l, struct seq *s, int base, int n)
+{
+    s->base = base;
+    s->n = n;
+    s->proj = cut_normals((size_t)n * l->ld, 1.5f);
+    s->rot = cut_host<float>((size_t)n * BE_ROT_DIM);
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < BE_ROT_DIM / 2; j++) {
+            const double angle = (base + i) * pow(1e7, -j / 32.0);
+            s->rot[i * BE_ROT_DIM + j] = (float)cos(angle);
+            s->rot[i * BE_ROT_DIM + 32 + j] = (float)sin(angle);
+        }
+    }
+}
+
+static void seq_fill(const struct layer *l, const struct seq *s, uint8_t *image)
+{
+    for (int pos = 0; pos < s->base; pos++) {
+        for (int h = 0; h < 2 * l->kv_heads; h++) {
+            for (int d = 0; d < D; d++) {
+                const float v = (float)(cut_random() >> 40) * 0x1p-22f - 2;
+                uint8_t *p = image + place(l, s->pages[pos / BE_PAGE], h / l->kv_heads,
+                                           h % l->kv_heads, pos % BE_PAGE, d);
+                const uint16_t half = cut_half(v);
+                if (l->kv == BE_KV_F8) { /* up to 2 or so */
+                    *p = (uint8_t)(half % 64 | (half & 128));
+                } else {
+                    memcpy(p, &half, sizeof half);
+                }
+            }
+        }
+    }
+}
+
+static void seq_free(struct seq *s)
+{
+    free(s->proj);
+    free(s->rot);
+}
+
+/* ---- running ---- */
+
+struct want {
+    const struct seq *s;
+    int pos, n;
+};
+
+/* Output of one call, by rows. */
+struct result {
+    uint16_t *x; /* [rows][q_heads * 256] */
+    float *sum;  /* decode: [q_heads * 8][16] */
+    uint8_t *cache;
+};
+
+static void result_free(struct result *r)
+{
+    free(r->x);
+    free(r->sum);
+    free(r->cache);
+}
+
+/* The spans as one batch; the cache afterwards with `keep`. The device's cache goes on
+ * from the call before unless `image` is given. */
+static struct result run(const struct layer *l, const struct want *w, int spans, enum be_mode mode,
+                         const uint8_t *image, bool keep, bool kv_only)
+{
+    struct result r = {};
+    int rows = 0, tables = 0;
+    struct cu_span span[MAX_SEQ];
+    int32_t pages[MAX_SEQ * PAGES];
+    for (int i = 0; i < spans; i++) {
+        span[i] = {rows, w[i].n, w[i].pos, i, 0, tables};
+        const int n = (w[i].pos + w[i].n - 1) / BE_PAGE + 1;
+        memcpy(pages + tables, w[i].s->pages, (size_t)n * sizeof *pages);
+        tables += n;
+        rows += w[i].n;
+    }
+    float *proj = cut_host<float>((size_t)rows * l->ld), *rot = cut_host<float>((size_t)rows * 64);
+    int32_t *pos = cut_host<int32_t>(rows), *of = cut_host<int32_t>(rows);
+    for (int i = 0; i < spans; i++) {
+        for (int j = 0; j < w[i].n; j++) {
+            const int row = span[i].first + j;
+            const size_t at = (size_t)(w[i].pos + j - w[i].s->base);
+            memcpy(proj + (size_t)row * l->ld, w[i].s->proj + at * l->ld, l->ld * sizeof(float));
+            memcpy(rot + row * 64, w[i].s->rot + at * 64, 64 * sizeof(float));
+            pos[row] = w[i].pos + j;
+            of[row] = i;
+        }
+    }
+    const int32_t count[2] = {rows, spans};
+    const bool decode = mode == BE_DECODE;
+    const size_t width = (size_t)l->q_heads * D;
+    const size_t xs = decode ? CU_ROWS * width : cu_xt_bytes(rows, (int)width) / 2;
+    const size_t sums = decode ? width / 32 * CU_ROWS : 1;
+    struct cu_batch b = {};
+    b.count = cut_upload(count, 2);
+    b.pos = cut_upload(pos, (size_t)rows);
+    b.span_of = cut_upload(of, (size_t)rows);
+    b.span = cut_upload(span, (size_t)spans);
+    b.page = cut_upload(pages, (size_t)tables);
+    b.rot = cut_upload(rot, (size_t)rows * 64);
+    b.mode = mode;
+    /* The grid is made for more. */
+    b.rows = decode ? rows + cut_below(CU_ROWS - rows + 1) : rows + cut_below(100);
+    b.spans = decode ? spans + cut_below(b.rows - spans + 1) : spans;
+    struct cu_attn a = {};
+    a.q_heads = l->q_heads;
+    a.kv_heads = l->kv_heads;
+    a.eps = 1e-6f;
+    a.proj = cut_upload(proj, (size_t)rows * l->ld);
+    a.ld = l->ld;
+    a.col_q = l->col_q;
+    a.col_k = l->col_k;
+    a.col_v = l->col_v;
+    a.q_norm = l->d_q_norm;
+    a.k_norm = l->d_k_norm;
+    a.kv = l->kv;
+    a.cache = l->cache;
+    a.page_stride = l->page_bytes;
+    a.kv_only = kv_only;
+    a.act.x = cut_new<uint16_t>(xs);
+    a.act.sum = cut_new<float>(sums);
+    a.xt = a.act.x;
+    a.work = l->work;
+    a.max_ctx = l->max_ctx - cut_below(l->max_ctx / 4 < 200 ? l->max_ctx / 4 : 200);
+    for (int i = 0; i < rows; i++) {
+        a.max_ctx = a.max_ctx > pos[i] ? a.max_ctx : pos[i] + 1;
+    }
+    if (image) {
+        cut_put(l->cache, image, PAGES * l->page_bytes);
+    }
+    struct cu_ctx *c = cut_ctx(l->path, decode);
+    static int order;
+    cut_order(order++);
+    cut_must(decode ? cu_attn_decode(c, &b, &a) : cu_attn_prefill(c, &b, &a), "attention");
+    uint16_t *x = cut_host<uint16_t>(xs);
+    r.x = cut_host<uint16_t>((size_t)rows * width);
+    r.sum = cut_host<float>(sums);
+    cut_download(x, a.act.x, xs);
+    cut_download(r.sum, a.act.sum, sums);
+    for (int i = 0; i < rows && !kv_only; i++) {
+        for (size_t d = 0; d < width; d++) {
+            r.x[(size_t)i * width + d] =
+                x[decode ? (size_t)i * width + d : cu_xt_index(i, (int)d, (int)width)];
+        }
+    }
+    if (keep) {
+        r.cache = cut_host<uint8_t>(PAGES * l->page_bytes);
+        cut_download(r.cache, l->cache, PAGES * l->page_bytes);
+    }
+    cut_free((void *)b.count);
+    cut_free((void *)b.pos);
+    cut_free((void *)b.span_of);
+    cut_free((void *)b.span);
+    cut_free((void *)b.page);
+    cut_free(b.rot);
+    cut_free((void *)a.proj);
+    cut_free(a.act.x);
+    cut_free(a.act.sum);
+    free(x);
+    free(proj);
+    free(rot);
+    free(pos);
+    free(of);
+    return r;
+}
+
+/* ---- the reference ---- */
+
+static void turned(const float *x, const float *w, const float *rot, double *out)
+{
+    double sum = 0;
+    for (int i = 0; i < D; i++) {
+        sum += (double)x[i] * x[i];
+    }
+    for (int i = 0; i < D; i++) {
+        out[i] = x[i] / sqrt(sum / D + 1e-6) * w[i];
+    }
+    for (int i = 0; i < 32; i++) {
+        const double a = out[i], b = out[i + 32];
+        out[i] = a * rot[i] - b * rot[i + 32];
+        out[i + 32] = b * rot[i] + a * rot[i + 32];
+    }
+}
+
+/* One row and head over the keys and values in the cache. */
+static void reference(const struct layer *l, const uint8_t *cache, const struct seq *s, int pos,
+                      int head, double *out)
+{
+    const int kv = head / (l->q_heads / l->kv_heads);
+    const float *in = s->proj + (size_t)(pos - s->base) * l->ld + l->col_q + head * 2 * D;
+    double q[D], *p = cut_host<double>((size_t)pos + 1), top = -INFINITY, sum = 0;
+    turned(in, l->q_norm, s->rot + (pos - s->base) * 64, q);
+    for (int t = 0; t <= pos; t++) {
+        for (int d = 0; d < D; d++) {
+            p[t] += q[d] * stored(l, cache, s, t, 0, kv, d) / 16;
+        }
+        top = p[t] > top ? p[t] : top;
+    }
+    for (int d = 0; d < D; d++) {
+        out[d] = 0;
+    }
+    for (int t = 0; t <= pos; t++) {
+        const double e = exp(p[t] - top);
+        sum += e;
+        for (int d = 0; d < D; d++) {
+            out[d] += e * stored(l, cache, s, t, 1, kv, d);
+        }
+    }
+    for (int d = 0; d < D; d++) {
+        out[d] = out[d] / sum / (1 + exp(-(double)in[D + d]));
+    }
+    free(p);
+}
+
+/* The appended rows are what they should be, all else is as it was. */
+static void check_cache(const struct layer *l, const struct want *w, int spans,
+                        const uint8_t *before, const uint8_t *after, const char *what)
+{
+    uint8_t *rest = cut_host<uint8_t>(PAGES * l->page_bytes);
+    memcpy(rest, after, PAGES * l->page_bytes);
+    const size_t element = l->kv == BE_KV_F8 ? 1 : 2;
+    int far = 0;
+    for (int i = 0; i < spans; i++) {
+        const struct seq *s = w[i].s;
+        for (int pos = w[i].pos; pos < w[i].pos + w[i].n; pos++) {
+            for (int h = 0; h < 2 * l->kv_heads; h++) {
+                const int which = h / l->kv_heads, head = h % l->kv_heads;
+                const float *in = s->proj + (size_t)(pos - s->base) * l->ld +
+                                  (which ? l->col_v : l->col_k) + head * D;
+                double k[D];
+                turned(in, l->k_norm, s->rot + (pos - s->base) * 64, k);
+                for (int d = 0; d < D; d++) {
+                    const double x = which ? in[d] : k[d];
+                    const double got = stored(l, after, s, pos, which, head, d);
+                    const double step = l->kv == BE_KV_F8 ? fmax(fabs(x) / 16, 0x1p-10)
+                                                          : fmax(fabs(x) / 2048, 0x1p-25);
+                    far += !(fabs(got - x) <= step * 1.001 + 2e-6);
+                    const size_t at =
+                        place(l, s->pages[pos / BE_PAGE], which, head, pos % BE_PAGE, d);
+                    memcpy(rest + at, before + at, element);
+                }
+            }
+        }
+    }
+    cut_ok(far == 0, "%s: appended rows (%d elements too far off)", what, far);
+    cut_same(rest, before, PAGES * l->page_bytes, "%s: the rest of the cache", what);
+    free(rest);
+}
+
+static void check_sums(const struct layer *l, const struct result *r, int rows, const char *what)
+{
+    int far = 0;
+    for (int row = 0; row < rows; row++) {
+        for (int i = 0; i < l->q_heads * D / 32; i++) {
+            double sum = 0, most = 0;
+            for (int j = 0; j < 32; j++) {
+                const double v = cut_float(r->x[(size_t)(row * l->q_heads * D + 32 * i + j)]);
+                sum += v;
+                most += fabs(v);
+            }
+            far += !(fabs(r->sum[i * CU_ROWS + row] - sum) <= most * 1e-6 + 1e-12);
+        }
+    }
+    cut_ok(far == 0, "%s: sums of every 32 (%d too far off)", what, far);
+}
+
+/* `every`: only some of the rows and heads, in long runs. */
+static void check_result(const struct layer *l, const struct want *w, int spans,
+                         const struct result *r, int every, const char *what)
+{
+    size_t n = 0;
+    int row = 0, turn = 0;
+    float *got = cut_host<float>((size_t)2048 * D);
+    double *want = cut_host<double>((size_t)2048 * D);
+    for (int i = 0; i < spans; i++) {
+        for (int j = 0; j < w[i].n; j++, row++) {
+            for (int h = 0; h < l->q_heads; h++) {
+                const bool edge = j == w[i].n - 1 && h == l->q_heads - 1;
+                if ((turn++ % every && !edge) || n + D > (size_t)2048 * D) {
+                    continue;
+                }
+                reference(l, r->cache, w[i].s, w[i].pos + j, h, want + n);
+                for (int d = 0; d < D; d++) {
+                    got[n + (size_t)d] = cut_float(r->x[((size_t)row * l->q_heads + h) * D + d]);
+                }
+                n += D;
+            }
+        }
+    }
+    cut_rms(got, want, n, 1.5e-3, "%s", what);
+    free(got);
+    free(want);
+}
+
+static const char *name_of(const struct layer *l)
+{
+    static char s[64];
+    snprintf(s, sizeof s, "%s, %d/%d heads, %s", cut_path_name(l->path), l->q_heads, l->kv_heads,
+             l->kv == BE_KV_F8 ? "fp8" : "fp16");
+    return s;
+}
+
+/* ---- tests ---- */
+
+/* Spans of many lengths and depths in one step; alone and together; other pages. */
+static void decode(int q_heads, int kv_heads, enum be_kv kv, enum cu_path path)
+{
+    struct layer l;
+    char what[128];
+    layer_init(&l, q_heads, kv_heads, kv, path, 700);
+    enum { N = 5 };
+    struct seq s[N];
+    const int base[N] = {0, 100, 251, 120, 593};
+    const int rows[N] = {1, 5, 6, 3, 1};
+    shuffle_pages(s, N, 4);
+    for (int i = 0; i < N; i++) {
+        seq_init(&l, &s[i], base[i], 16);
+        seq_fill(&l, &s[i], l.image);
+    }
+    struct want w[N];
+    for (int i = 0; i < N; i++) {
+        w[i] = {&s[i], base[i], rows[i]};
+    }
+    snprintf(what, sizeof what, "%s, 5 spans", name_of(&l));
+    struct result r = run(&l, w, N, BE_DECODE, l.image, true, false);
+    check_cache(&l, w, N, l.image, r.cache, what);
+    check_sums(&l, &r, 16, what);
+    check_result(&l, w, N, &r, q_heads > 8 ? 5 : 2, what);
+
+    /* Each row by itself, in order. */
+    const size_t width = (size_t)q_heads * D;
+    uint16_t *x = cut_host<uint16_t>(16 * width);
+    float *sum = cut_host<float>(width / 32 * CU_ROWS);
+    const uint8_t *image = l.image;
+    for (int i = 0, row = 0; i < N; i++) {
+        for (int j = 0; j < rows[i]; j++, row++) {
+            const struct want one = {&s[i], base[i] + j, 1};
+            struct result q = run(&l, &one, 1, BE_DECODE, image, false, false);
+            image = NULL;
+            memcpy(x + (size_t)row * width, q.x, width * sizeof *x);
+            for (size_t k = 0; k < width / 32; k++) {
+                sum[k * CU_ROWS + (size_t)row] = q.sum[k * CU_ROWS];
+            }
+            result_free(&q);
+        }
+    }
+    cut_same(x, r.x, 16 * width, "%s: alone", what);
+    cut_same(sum, r.sum, width / 32 * CU_ROWS, "%s: alone, sums", what);
+
+    /* Other pages, spans in another order. */
+    struct seq moved[N];
+    memcpy(moved, s, sizeof s);
+    shuffle_pages(moved, N, 4);
+    uint8_t *other = cut_host<uint8_t>(PAGES * l.page_bytes);
+    memset(other, 0xff, PAGES * l.page_bytes);
+    for (int i = 0; i < N; i++) {
+        for (int p = 0; p < 4; p++) {
+            memcpy(other + (size_t)moved[i].pages[p] * l.page_bytes,
+                   l.image + (size_t)s[i].pages[p] * l.page_bytes, l.page_bytes);
+        }
+        w[N - 1 - i] = {&moved[i], base[i], rows[i]};
+    }
+    struct result q = run(&l, w, N, BE_DECODE, other, false, false);
+    bool same = true;
+    for (int i = 0, row = 0, to = 16; i < N; i++, row += rows[i - 1]) {
+        to -= rows[i];
+        same &= memcmp(q.x + (size_t)to * width, r.x + (size_t)row * width,
+                       (size_t)rows[i] * width * sizeof *q.x) == 0;
+    }
+    cut_ok(same, "%s: other pages and places: same bits", what);
+    result_free(&q);
+    result_free(&r);
+
+    /* 16 rows over the edge of a page against every cut of them. */
+    const struct want all = {&s[2], base[2], 16};
+    r = run(&l, &all, 1, BE_DECODE, l.image, true, false);
+    snprintf(what, sizeof what, "%s, 16 rows", name_of(&l));
+    check_cache(&l, &all, 1, l.image, r.cache, what);
+    check_result(&l, &all, 1, &r, q_heads > 8 ? 11 : 3, what);
+    const int cut[] = {1, 2, 7, 4, 2};
+    image = l.image;
+    for (int i = 0, row = 0; i < 5; row += cut[i++]) {
+        const struct want part = {&s[2], base[2] + row, cut[i]};
+        q = run(&l, &part, 1, BE_DECODE, image, false, false);
+        image = NULL;
+        memcpy(x + (size_t)row * width, q.x, (size_t)cut[i] * width * sizeof *x);
+        result_free(&q);
+    }
+    cut_same(x, r.x, 16 * width, "%s: cut", what);
+
+    /* Only keys and values. */
+    q = run(&l, &all, 1, BE_DECODE, l.image, true, true);
+    cut_same(q.cache, r.cache, PAGES * l.page_bytes, "%s: append alone", what);
+    result_free(&q);
+    result_free(&r);
+    free(other);
+    free(x);
+    free(sum);
+    for (int i = 0; i < N; i++) {
+        seq_free(&s[i]);
+    }
+    layer_free(&l);
+}
+
+/* Deep enough for units of several splits and groups of units. */
+static void deep(enum be_kv kv, enum cu_path path, int base)
+{
+    struct layer l;
+    struct seq s;
+    char what[128];
+    layer_init(&l, 6, 1, kv, path, PAGES * BE_PAGE);
+    shuffle_pages(&s, 1, PAGES);
+    seq_init(&l, &s, base, 6);
+    seq_fill(&l, &s, l.image);
+    const struct want w = {&s, base, 6};
+    struct result r = run(&l, &w, 1, BE_DECODE, l.image, true, false);
+    snprintf(what, sizeof what, "%s, depth %d", name_of(&l), base);
+    check_cache(&l, &w, 1, l.image, r.cache, what);
+    check_result(&l, &w, 1, &r, 17, what);
+    const uint8_t *image = l.image;
+    bool same = true;
+    for (int i = 0; i < 6; i += 5) {
+        const struct want part = {&s, base + i, i ? 1 : 5};
+        struct result q = run(&l, &part, 1, BE_DECODE, image, false, false);
+        image = NULL;
+        same &= memcmp(q.x, r.x + i * 6 * D, (size_t)(i ? 1 : 5) * 6 * D * sizeof *q.x) == 0;
+        result_free(&q);
+    }
+    cut_ok(same, "%s: cut: same bits", what);
+    result_free(&r);
+    seq_free(&s);
+    layer_free(&l);
+}
+
+/* A prompt in one call, cut on the grid, beside another, from an odd start. */
+static void prefill(int q_heads, int kv_heads, enum be_kv kv, enum cu_path path, int n)
+{
+    struct layer l;
+    struct seq s[2];
+    char what[128];
+    layer_init(&l, q_heads, kv_heads, kv, path, 2048);
+    shuffle_pages(s, 2, PAGES / 2);
+    seq_init(&l, &s[0], 64, n);
+    seq_init(&l, &s[1], 37, 91);
+    for (int i = 0; i < 2; i++) {
+        seq_fill(&l, &s[i], l.image);
+    }
+    const size_t width = (size_t)q_heads * D;
+    const struct want w[2] = {{&s[0], 64, n}, {&s[1], 37, 91}};
+    struct result r = run(&l, w, 2, BE_PREFILL, l.image, true, false);
+    snprintf(what, sizeof what, "%s, prefill of %d + 91", name_of(&l), n);
+    check_cache(&l, w, 2, l.image, r.cache, what);
+    check_result(&l, w, 2, &r, n * q_heads / 60 + 1, what);
+
+    uint16_t *x = cut_host<uint16_t>((size_t)(n + 91) * width);
+    struct result q = run(&l, &w[1], 1, BE_PREFILL, l.image, false, false);
+    memcpy(x + (size_t)n * width, q.x, 91 * width * sizeof *x);
+    result_free(&q);
+    int row = 0;
+    while (row < n) {
+        int part = (1 + cut_below(3)) * 64;
+        part = part < n - row ? part : n - row;
+        const struct want one = {&s[0], 64 + row, part};
+        q = run(&l, &one, 1, BE_PREFILL, NULL, false, false);
+        memcpy(x + (size_t)row * width, q.x, (size_t)part * width * sizeof *x);
+        result_free(&q);
+        row += part;
+    }
+    cut_same(x, r.x, (size_t)(n + 91) * width, "%s: cut on the grid", what);
+
+    q = run(&l, w, 2, BE_PREFILL, l.image, true, true);
+    cut_same(q.cache, r.cache, PAGES * l.page_bytes, "%s: append alone", what);
+    result_free(&q);
+    result_free(&r);
+    free(x);
+    seq_free(&s[0]);
+    seq_free(&s[1]);
+    layer_free(&l);
+}
+
+static void refusals(void)
+{
+    struct cu_ctx *c = cut_ctx(CU_SM80, false);
+    struct cu_batch b = {};
+    struct cu_attn a = {};
+    b.rows = b.spans = 1;
+    a.q_heads = 6;
+    a.kv_heads = 1;
+    a.max_ctx = 256;
+    a.kv = BE_KV_F32;
+    cut_ok(cu_attn_decode(c, &b, &a) == cudaErrorNotSupported &&
+               cu_attn_prefill(c, &b, &a) == cudaErrorNotSupported,
+           "an fp32 cache is refused");
+    a.kv = BE_KV_F16;
+    a.q_heads = 9;
+    cut_ok(cu_attn_decode(c, &b, &a) == cudaErrorInvalidValue, "more than 8 heads per key head");
+}
+
+/* ---- speeds ---- */
+#ifndef QUASAR_EMULATE
+
+enum { LAYERS = 16 };
+
+/* Milliseconds of one replay of LAYERS launches, each on its own cache. */
+static double replay(struct cu_ctx *c, const struct cu_batch *b, struct cu_attn *a, uint8_t *cache,
+                     size_t layer_bytes, bool decode)
+{
+    cudaStream_t st = (cudaStream_t)c->stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cut_must(cudaStreamBeginCapture(st, cudaStreamCaptureModeThreadLocal), "capture");
+    for (int i = 0; i < LAYERS; i++) {
+        a->cache = cache + (size_t)i * layer_bytes;
+        cut_must(decode ? cu_attn_decode(c, b, a) : cu_attn_prefill(c, b, a), "attention");
+    }
+    cut_must(cudaStreamEndCapture(st, &graph), "capture");
+    cut_must(cudaGraphInstantiate(&exec, graph, 0), "graph");
+    cudaEvent_t from, to;
+    cut_must(cudaEventCreate(&from), "event");
+    cut_must(cudaEventCreate(&to), "event");
+    double best = 1e30;
+    for (int i = 0; i < 7; i++) {
+        float ms = 0;
+        cut_must(cudaEventRecord(from, st), "event");
+        cut_must(cudaGraphLaunch(exec, st), "graph");
+        cut_must(cudaEventRecord(to, st), "event");
+        cut_sync();
+        cut_must(cudaEventElapsedTime(&ms, from, to), "event");
+        best = i > 1 && ms < best ? ms : best;
+    }
+    cut_must(cudaGraphExecDestroy(exec), "graph");
+    cut_must(cudaGraphDestroy(graph), "graph");
+    cut_must(cudaEventDestroy(from), "event");
+    cut_must(cudaEventDestroy(to), "event");
+    return best;
+}
+
+struct speed {
+    int spans, rows, depth; /* rows of each span */
+};
+
+static void time_one(struct cu_ctx *c, enum be_kv kv, struct speed t, uint8_t *cache,
+                     size_t cache_bytes, double read)
+{
+    enum { QH = 24, KVH = 4 };
+    const bool decode = t.rows <= CU_ROWS;
+    const int rows = t.spans * t.rows, pages = (t.depth + t.rows - 1) / BE_PAGE + 1;
+    const size_t element = kv == BE_KV_F8 ? 1 : 2;
+    const size_t stride = (size_t)2 * KVH * BE_PAGE * D * element;
+    const size_t layer = stride * (size_t)(pages * t.spans);
+    if (layer * LAYERS > cache_bytes) {
+        printf("# no memory for %d x %d at %d\n", t.spans, t.rows, t.depth);
+        return;
+    }
+    struct cu_span span[MAX_SEQ];
+    int32_t *page = cut_host<int32_t>((size_t)(pages * t.spans));
+    int32_t *pos = cut_host<int32_t>((size_t)rows), *of = cut_host<int32_t>((size_t)rows);
+    for (int i = 0; i < pages * t.spans; i++) { /* scattered */
+        const int j = cut_below(i + 1);
+        page[i] = page[j];
+        page[j] = i;
+    }
+    for (int i = 0; i < t.spans; i++) {
+        span[i] = {i * t.rows, t.rows, t.depth, i, 0, i * pages};
+        for (int j = 0; j < t.rows; j++) {
+            pos[i * t.rows + j] = t.depth + j;
+            of[i * t.rows + j] = i;
+        }
+    }
+    const int32_t count[2] = {rows, t.spans};
+    struct cu_attn a = {};
+    a.q_heads = QH;
+    a.kv_heads = KVH;
+    a.eps = 1e-6f;
+    a.ld = (QH * 2 + 2 * KVH) * D;
+    a.col_k = QH * 2 * D;
+    a.col_v = a.col_k + KVH * D;
+    float *proj = cut_normals((size_t)rows * a.ld, 1), *ones = cut_host<float>(D);
+    float *rot = cut_host<float>((size_t)rows * 64);
+    for (int i = 0; i < D; i++) {
+        ones[i] = 1;
+    }
+    for (int i = 0; i < rows * 64; i++) {
+        rot[i] = i / 32 % 2 ? 0 : 1;
+    }
+    a.proj = cut_upload(proj, (size_t)rows * a.ld);
+    a.q_norm = cut_upload(ones, D);
+    a.k_norm = a.q_norm;
+    a.kv = kv;
+    a.page_stride = stride;
+    a.max_ctx = t.depth + t.rows;
+    const size_t xs = decode ? (size_t)CU_ROWS * QH * D : cu_xt_bytes(rows, QH * D) / 2;
+    a.act.x = cut_new<uint16_t>(xs);
+    a.act.sum = cut_new<float>((size_t)QH * 8 * CU_ROWS);
+    a.xt = a.act.x;
+    const size_t work = cu_attn_work(QH, KVH, a.max_ctx, rows);
+    a.work = cut_alloc(work);
+    cut_must(cudaMemset(a.work, 0, work), "cudaMemset");
+    struct cu_batch b = {};
+    b.count = cut_upload(count, 2);
+    b.pos = cut_upload(pos, (size_t)rows);
+    b.span_of = cut_upload(of, (size_t)rows);
+    b.span = cut_upload(span, (size_t)t.spans);
+    b.page = cut_upload(page, (size_t)(pages * t.spans));
+    b.rot = cut_upload(rot, (size_t)rows * 64);
+    b.rows = rows;
+    b.spans = t.spans;
+    b.mode = decode ? BE_DECODE : BE_PREFILL;
+    const double us = replay(c, &b, &a, cache, layer, decode) * 1e3 / LAYERS;
+    const char *kind = kv == BE_KV_F8 ? "fp8" : "fp16";
+    if (decode) {
+        const double bytes = (double)t.spans * t.depth * KVH * 2 * D * (double)element;
+        printf("# %s %s decode %2d x %2d rows, depth %6d: %8.2f us a layer, %6.0f GB/s (%.0f%%)\n",
+               cut_path_name(c->path), kind, t.spans, t.rows, t.depth, us, bytes / us * 1e-3,
+               bytes / us * 1e-3 / read * 100);
+    } else {
+        const double keys = (double)t.rows * t.depth + (double)t.rows * (t.rows + 1) / 2;
+        printf("# %s %s prefill %d rows, context %6d: %8.1f us a layer, %6.1f TFLOP/s\n",
+               cut_path_name(c->path), kind, t.rows, t.depth + t.rows, us,
+               keys * 4 * D * QH / us * 1e-6);
+    }
+    fflush(stdout);
+    cut_free((void *)a.proj);
+    cut_free((void *)a.q_norm);
+    cut_free(a.act.x);
+    cut_free(a.act.sum);
+    cut_free(a.work);
+    cut_free((void *)b.count);
+    cut_free((void *)b.pos);
+    cut_free((void *)b.span_of);
+    cut_free((void *)b.span);
+    cut_free((void *)b.page);
+    cut_free(b.rot);
+    free(page);
+    free(pos);
+    free(of);
+    free(proj);
+    free(rot);
+    free(ones);
+}
+
+/* GB/s of one pass over memory. */
+static double read_speed(struct cu_ctx *c, const void *p, size_t bytes)
+{
+    cudaStream_t st = (cudaStream_t)c->stream;
+    float best = 1e30f, *sink = cut_new<float>(1);
+    cudaEvent_t from, to;
+    cut_must(cudaEventCreate(&from), "event");
+    cut_must(cudaEventCreate(&to), "event");
+    for (int i = 0; i < 5; i++) {
+        float ms = 0;
+        cut_must(cudaEventRecord(from, st), "event");
+        cut_must(cu_bw_read(c, p, bytes, sink), "reading");
+        cut_must(cudaEventRecord(to, st), "event");
+        cut_sync();
+        cut_must(cudaEventElapsedTime(&ms, from, to), "event");
+        best = ms < best ? ms : best;
+    }
+    cut_must(cudaEventDestroy(from), "event");
+    cut_must(cudaEventDestroy(to), "event");
+    cut_free(sink);
+    return (double)bytes / best * 1e-6;
+}
+
+static void time_all(void)
+{
+    size_t left = 0, total = 0;
+    cut_must(cudaMemGetInfo(&left, &total), "memory");
+    const size_t most = (size_t)10 << 30, bytes = left / 2 < most ? left / 2 : most;
+    uint8_t *cache = cut_new<uint8_t>(bytes);
+    cut_must(cudaMemset(cache, 0x11, bytes), "cudaMemset"); /* small numbers in both formats */
+    const double read = read_speed(cut_ctx(CU_SM80, false), cache, bytes / 2);
+    printf("# reading: %.0f GB/s\n", read);
+    enum cu_path path[2];
+    const int paths = cut_paths(path);
+    const struct speed d[] = {{1, 1, 0},      {1, 1, 2048},   {1, 1, 8192},    {1, 1, 32768},
+                              {1, 1, 131072}, {1, 8, 0},      {1, 8, 2048},    {1, 8, 8192},
+                              {1, 8, 32768},  {1, 8, 131072}, {1, 16, 0},      {1, 16, 2048},
+                              {1, 16, 8192},  {1, 16, 32768}, {1, 16, 131072}, {16, 1, 2048},
+                              {1, 4, 2048},   {1, 4, 32768}};
+    const struct speed p[] = {{1, 2048, 0}, {1, 2048, 6144}, {1, 2048, 30720}, {1, 2048, 129024}};
+    for (int i = paths - 1; i >= 0; i--) {
+        for (int j = 0; j < 2; j++) {
+            const enum be_kv kv = j ? BE_KV_F8 : BE_KV_F16;
+            for (size_t k = 0; k < sizeof p / sizeof *p; k++) {
+                time_one(cut_ctx(path[i], false), kv, p[k], cache, bytes, read);
+            }
+            for (size_t k = 0; k < sizeof d / sizeof *d; k++) {
+                time_one(cut_ctx(path[i], true), kv, d[k], cache, bytes, read);
+            }
+        }
+    }
+    cut_free(cache);
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    cut_begin();
+    make_f8();
+#ifndef QUASAR_EMULATE
+    if (argc > 1 && strcmp(argv[1], "--time") == 0) {
+        time_all();
+        return cut_end();
+    }
+    const bool big = true;
+#else
+    const bool big = getenv("QUASAR_LONG") != NULL;
+    (void)argc, (void)argv;
+#endif
+    enum cu_path path[2];
+    const int paths = cut_paths(path);
+    for (int i = 0; i < paths; i++) {
+        for (int j = 0; j < 2; j++) {
+            const enum be_kv kv = j ? BE_KV_F8 : BE_KV_F16;
+            decode(6, 1, kv, path[i]);
+            if (big || (i + j) % 2) {
+                decode(8, 2, kv, path[i]);
+            }
+            prefill(6, 1, kv, path[i], 200);
+            if (big) {
+                decode(24, 4, kv, path[i]);
+                decode(7, 7, kv, path[i]);
+                deep(kv, path[i], 8190);
+                deep(kv, path[i], 14050);
+                prefill(8, 2, kv, path[i], 64);
+                prefill(24, 4, kv, path[i], 700);
+            }
+        }
+    }
+    deep(BE_KV_F16, path[0], 8190);
+    refusals();
+    return cut_end();
+}
