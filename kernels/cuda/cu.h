@@ -272,6 +272,7 @@ enum cu_gemm_out {
 };
 struct cu_gemm {
     const struct cu_mat *w;
+    const struct cu_mat *more[3]; /* or NULL: over the same xt, columns after those before */
     const uint16_t *xt;
     int rows;
     enum cu_gemm_out out;
@@ -279,7 +280,9 @@ struct cu_gemm {
     size_t ldy;
     int col;
     uint16_t *xt_out;
+    void *work; /* cu_gemm_work bytes, zeroed once, one for a stream; NULL: slower, same bits */
 };
+size_t cu_gemm_work(const struct cu_ctx *c);
 int cu_gemm(struct cu_ctx *c, const struct cu_gemm *g);
 
 #ifdef __cplusplus

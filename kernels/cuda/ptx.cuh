@@ -17,10 +17,13 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+/* PTX_CVT: written here for the emulator too. */
 #ifdef QUASAR_EMULATE
 #define PTX_FN
+#define PTX_CVT static inline
 #else
-#define PTX_FN static __device__ __forceinline__
+#define PTX_FN  static __device__ __forceinline__
+#define PTX_CVT static __device__ __forceinline__
 #endif
 
 /* ---- addresses and copies into shared memory ---- */
@@ -123,6 +126,8 @@ PTX_FN uint32_t ld_relaxed(const void *p);
 PTX_FN uint2 ld_l2_8(const void *p);
 PTX_FN uint32_t ld_acquire(const void *p);
 PTX_FN void st_release(void *p, uint32_t v);
+/* 16 aligned bytes from L2 when valid, else zeros, without a branch. */
+PTX_CVT float4 ld_l2_16_if(const void *p, bool valid);
 /* Counters of the last arriver: returns the value before. A block's other threads
  * write, __syncthreads, then one thread adds; the last one's block reads after another
  * __syncthreads. */
@@ -549,11 +554,22 @@ PTX_FN float rsqrt_approx(float x)
 
 /* ---- conversions; in software where the chip has none, and in the emulator ---- */
 
+PTX_CVT float4 ld_l2_16_if(const void *p, bool valid)
+{
 #ifdef QUASAR_EMULATE
-#define PTX_CVT static inline
+    return valid ? *(const float4 *)p : make_float4(0, 0, 0, 0);
 #else
-#define PTX_CVT static __device__ __forceinline__
+    float4 v;
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %5, 0;\n\t"
+                 "mov.f32 %0, 0f00000000;\n\tmov.f32 %1, 0f00000000;\n\t"
+                 "mov.f32 %2, 0f00000000;\n\tmov.f32 %3, 0f00000000;\n\t"
+                 "@p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];\n\t}"
+                 : "=&f"(v.x), "=&f"(v.y), "=&f"(v.z), "=&f"(v.w)
+                 : "l"(__cvta_generic_to_global(p)), "r"((int)valid)
+                 : "memory");
+    return v;
 #endif
+}
 
 /* |x| clamped to 448; below 2^-6 in steps of 2^-9. */
 PTX_CVT uint32_t soft_e4m3(float x)

@@ -1,0 +1,64 @@
+/* The prefill product: checks, and the choice of the path. */
+#include "kernels/cuda/gemm.cuh"
+
+#include <string.h>
+
+extern "C" size_t cu_gemm_work(const struct cu_ctx *c)
+{
+    return c->path == CU_SM90 ? gemm_sm90_work(c->n_sm) : 16;
+}
+
+static bool aligned(const struct cu_gemm *g, int col)
+{
+    return g->ldy % 4 == 0 && col % 4 == 0 && (uintptr_t)g->y % 16 == 0;
+}
+
+int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape)
+{
+    const struct cu_mat *mats[4] = {g->w};
+    int n = 1, col = g->col;
+    while (n < 4 && g->more[n - 1]) {
+        mats[n] = g->more[n - 1];
+        n++;
+    }
+    const bool silu = g->out == CU_GEMM_SILU;
+    for (int i = 0; i < n; i++) {
+        if (mats[i]->kg != g->w->kg || (silu && (n > 1 || mats[i]->rows % 128 != 0))) {
+            return (int)cudaErrorInvalidValue;
+        }
+    }
+    if (g->rows <= 0) {
+        return (int)cudaSuccess;
+    }
+    /* Matrices of one kind make one launch. */
+    struct gemm_args a[3];
+    memset(a, 0, sizeof a);
+    for (int i = 0; i < n; i++) {
+        const struct cu_mat *w = mats[i];
+        struct gemm_args *k = &a[w->kind];
+        k->m[k->n++] = {w->data, w->row_scale, w->tiles, w->rows, col, 0, aligned(g, col)};
+        col += w->rows;
+    }
+    int rc = (int)cudaSuccess;
+    for (int kind = 0; kind < 3 && rc == (int)cudaSuccess; kind++) {
+        struct gemm_args *k = &a[kind];
+        if (k->n == 0) {
+            continue;
+        }
+        k->kg = g->w->kg;
+        k->rows = g->rows;
+        k->out = g->out;
+        k->xt = g->xt;
+        k->y = g->y;
+        k->ldy = g->ldy;
+        k->xt_out = g->xt_out;
+        rc = c->path == CU_SM90 ? gemm_sm90(c, (enum cu_kind)kind, k, g->work, shape)
+                                : gemm_sm80(c, (enum cu_kind)kind, k, shape);
+    }
+    return rc;
+}
+
+extern "C" int cu_gemm(struct cu_ctx *c, const struct cu_gemm *g)
+{
+    return gemm_run(c, g, -1);
+}
