@@ -47,22 +47,31 @@ static cudaError_t cu_launch(struct cu_ctx *c, const char *name, void (*kernel)(
     return emu_launch(name, kernel, grid, block, smem, c->path == CU_SM90, c->pdl, args...);
 #else
     if (smem > 48 << 10) {
-        cudaError_t rc = cudaFuncSetAttribute(
-            (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+        /* Only ever raised: graphs already captured hold launches with more. */
+        cudaFuncAttributes now;
+        cudaError_t rc = cudaFuncGetAttributes(&now, (const void *)kernel);
+        if (rc == cudaSuccess && (size_t)now.maxDynamicSharedSizeBytes < smem) {
+            rc = cudaFuncSetAttribute((const void *)kernel,
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+        }
         if (rc != cudaSuccess) {
             return rc;
         }
     }
-    cudaLaunchAttribute attr = {};
-    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr.val.programmaticStreamSerializationAllowed = 1;
+    /* One split of L1 for all of a chain: a multiprocessor changes it only when idle, so that
+     * the next kernel's blocks could not start beside this one's. */
+    cudaLaunchAttribute attr[2] = {};
+    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[0].val.programmaticStreamSerializationAllowed = 1;
+    attr[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attr[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = smem;
     config.stream = (cudaStream_t)c->stream;
-    config.attrs = &attr;
-    config.numAttrs = c->pdl ? 1 : 0;
+    config.attrs = attr;
+    config.numAttrs = c->pdl ? 2 : 0;
     void *argv[] = {(void *)&args..., NULL};
     return cudaLaunchKernelExC(&config, (const void *)kernel, argv);
 #endif

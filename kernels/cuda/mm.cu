@@ -6,10 +6,10 @@
 #include "kernels/cuda/ptx.cuh"
 
 enum {
-    COL = 68,      /* floats from a row of the batch to the next in the exchange area */
-    STAGES80 = 3,  /* of the cp.async ring */
-    X_STEP = 128,  /* bytes of a step in a row of activations */
-    RUN_BATCH = 8, /* partial sums on their way at a time */
+    COL = 68,       /* floats from a row of the batch to the next in the exchange area */
+    STAGES80 = 3,   /* of the cp.async ring */
+    X_STEP = 128,   /* bytes of a step in a row of activations */
+    RUN_BATCH = 12, /* partial sums on their way at a time */
     LANES = 32
 };
 #define ALL 0xffffffffu
@@ -55,7 +55,8 @@ struct mm_args {
 struct source {
     uint64_t src;    /* next unit (a stage's content) */
     int step, end;   /* block step it belongs to; end of its run */
-    int left, bytes; /* units left of the step; bytes of one */
+    int left, units; /* units left of the step, and in all */
+    int bytes, skip; /* of a unit; from a step's last unit to the warp's next step */
     int run;         /* the run after this one, and its first word: */
     int4 word;
 };
@@ -71,14 +72,15 @@ static __device__ __forceinline__ uint64_t word_src(int4 w)
 }
 
 /* Goes on to the run that holds s.step; the table is n_runs long. */
+template <int W>
 static __device__ __forceinline__ void source_seek(struct source &s, const struct mm_run *run,
                                                    int n_runs)
 {
     while (s.step >= s.end && s.run < n_runs) {
-        const int units = 1 << s.word.w;
+        s.left = s.units = 1 << s.word.w;
         s.bytes = MM_STAGE - 64 * s.word.w;
-        s.src = word_src(s.word) + (uint64_t)(s.step - s.end) * (uint32_t)(units * s.bytes);
-        s.left = units;
+        s.skip = (W - 1) * s.units * s.bytes;
+        s.src = word_src(s.word) + (uint64_t)(s.step - s.end) * (uint32_t)(s.units * s.bytes);
         s.end += s.word.z;
         s.run++;
         if (s.run < n_runs) {
@@ -101,17 +103,22 @@ static __device__ __forceinline__ void source_fill(struct source &s, const struc
                 bulk_load_hint(stage, (const void *)s.src, (uint32_t)s.bytes, bar, policy);
             }
         } else {
-            for (int i = lane * 16; i < s.bytes; i += LANES * 16) {
-                cp_async16(stage + (uint32_t)i, (const uint8_t *)s.src + i);
+            const uint8_t *from = (const uint8_t *)s.src + lane * 16;
+            const uint32_t to = stage + (uint32_t)lane * 16;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                cp_async16(to + i * LANES * 16, from + i * LANES * 16);
+            }
+            if (lane * 16 < s.bytes - 4 * LANES * 16) {
+                cp_async16(to + 4 * LANES * 16, from + 4 * LANES * 16);
             }
         }
         s.src += (uint32_t)s.bytes;
         if (--s.left == 0) {
-            const int units = s.bytes == MM_STAGE ? 1 : s.bytes == MM_STAGE - 64 ? 2 : 4;
-            s.left = units;
+            s.left = s.units;
             s.step += W;
-            s.src += (uint32_t)((W - 1) * units * s.bytes);
-            source_seek(s, run, n_runs);
+            s.src += (uint32_t)s.skip;
+            source_seek<W>(s, run, n_runs);
         }
     }
     if (!SM90) {
@@ -274,32 +281,29 @@ static __device__ __forceinline__ void quarter_w16(float (*acc)[4], const uint8_
 
 /* ---- before the runs ---- */
 
-/* Sums of squares to 1/rms: every row's 64s in one order, 16 (8) interleaved sums
- * first. scratch: blockDim floats. Result by threads 0..15, 0 for rows past count. */
-static __device__ float row_rstd(const float *ss, int groups, float inv_k, float eps, int count,
-                                 float *scratch)
+/* A thread's part of the sum of squares of row threadIdx % 16, added to that of the
+ * other half of its warp: W numbers a row remain. */
+static __device__ __forceinline__ float row_part(const float *ss, int groups, int count)
 {
-    const int row = threadIdx.x % CU_ROWS, first = threadIdx.x / CU_ROWS;
-    const int lanes = blockDim.x / CU_ROWS;
+    const int row = threadIdx.x % CU_ROWS;
     float s = 0;
     if (row < count) {
 #pragma unroll 5
-        for (int i = first; i < groups; i += lanes) {
+        for (int i = threadIdx.x / CU_ROWS; i < groups; i += blockDim.x / CU_ROWS) {
             s += ss[i * CU_ROWS + row];
         }
     }
-    scratch[threadIdx.x] = s;
-    __syncthreads();
-    float r = 0;
-    if (first == 0 && row < count) {
-        float total = 0;
-        for (int i = 0; i < lanes; i++) {
-            total += scratch[i * CU_ROWS + row];
-        }
-        r = 1 / sqrtf(total * inv_k + eps);
+    return s + __shfl_xor_sync(ALL, s, 16);
+}
+
+static __device__ __forceinline__ float row_rstd(const float *part, int warps, int row, float inv_k,
+                                                 float eps)
+{
+    float s = 0;
+    for (int i = 0; i < warps; i++) {
+        s += part[i * CU_ROWS + row];
     }
-    __syncthreads();
-    return r;
+    return 1 / sqrtf(s * inv_k + eps);
 }
 
 /* The power of two next to x, from 2^-30 to 2^30. */
@@ -309,24 +313,20 @@ static __device__ float near_power(float x)
     return __uint_as_float((e < 97 ? 97 : e > 157 ? 157 : e) << 23);
 }
 
-/* The factors that the input's norm still owes (0) and the powers of the new state (1). */
-static __device__ void factors(const struct mm_args &a, int count, float *factor, float *scratch,
-                               const float *in_power)
+/* Of row `row`: the factor that the input's norm still owes, and the power of the new
+ * state. part: the parts of both sums. */
+static __device__ void put_factors(const struct mm_args &a, int warps, int row, int count,
+                                   const float *part, const float *in_power, float *factor)
 {
     float f = 1, p = 1;
-    if (a.ss) {
-        f = row_rstd(a.ss, a.ss_groups, a.inv_norm_k, a.eps, count, scratch);
-        if (threadIdx.x < (unsigned)count) {
-            f /= in_power[threadIdx.x];
-        }
+    if (a.ss && row < count) {
+        f = row_rstd(part, warps, row, a.inv_norm_k, a.eps) / in_power[row];
     }
-    if (a.out == CU_MM_RESIDUAL) {
-        p = near_power(row_rstd(a.resid_ss, a.resid_groups, a.inv_hidden, a.eps, count, scratch));
+    if (a.out == CU_MM_RESIDUAL && row < count) {
+        p = near_power(row_rstd(part + warps * CU_ROWS, warps, row, a.inv_hidden, a.eps));
     }
-    if (threadIdx.x < CU_ROWS) {
-        factor[threadIdx.x] = f;
-        factor[CU_ROWS + threadIdx.x] = p;
-    }
+    factor[row] = f;
+    factor[CU_ROWS + row] = p;
 }
 
 /* Brings a phase's slice of the rows to shared memory; x_bar counts it. */
@@ -358,21 +358,40 @@ static __device__ void stage_x(const struct mm_args &a, int count, int k0, int n
     }
 }
 
-/* The offsets of a phase, [step][n-tile][t]: two columns, -1032 and -1152 times. */
+/* A thread's share of a phase's offsets, [step][n-tile][t]: loaded, then put as two
+ * columns' -1032 and -1152 times the sum. */
+struct offsets {
+    float2 sum[2];
+};
+
 template <int NT>
-static __device__ void stage_offsets(const struct mm_args &a, int count, int k0, int n,
-                                     uint8_t *offset)
+static __device__ __forceinline__ struct offsets offsets_load(const struct mm_args &a, int count,
+                                                              int k0, int n)
 {
-    for (int i = threadIdx.x; i < n * NT * 4; i += blockDim.x) {
-        const int col = i % (NT * 4) * 2, step = k0 + i / (NT * 4);
-        const float *s = a.sum + (size_t)step * 2 * CU_ROWS + col;
-        float2 v = {0, 0};
-        if (col < count) {
+    struct offsets o;
+#pragma unroll
+    for (int q = 0; q < 2; q++) {
+        const int i = (int)(threadIdx.x + q * blockDim.x), col = i % (NT * 4) * 2;
+        o.sum[q] = make_float2(0, 0);
+        if (i < n * NT * 4 && col < count) {
+            const float *s = a.sum + (size_t)(k0 + i / (NT * 4)) * 2 * CU_ROWS + col;
             const float2 lo = *(const float2 *)s, hi = *(const float2 *)(s + CU_ROWS);
-            v.x = lo.x + hi.x;
-            v.y = col + 1 < count ? lo.y + hi.y : 0;
+            o.sum[q] = make_float2(lo.x + hi.x, col + 1 < count ? lo.y + hi.y : 0);
         }
-        ((float4 *)offset)[i] = make_float4(-1032 * v.x, -1032 * v.y, -1152 * v.x, -1152 * v.y);
+    }
+    return o;
+}
+
+template <int NT>
+static __device__ __forceinline__ void offsets_put(const struct offsets &o, int n, uint8_t *to)
+{
+#pragma unroll
+    for (int q = 0; q < 2; q++) {
+        const int i = (int)(threadIdx.x + q * blockDim.x);
+        if (i < n * NT * 4) {
+            const float2 v = o.sum[q];
+            ((float4 *)to)[i] = make_float4(-1032 * v.x, -1032 * v.y, -1152 * v.x, -1152 * v.y);
+        }
     }
 }
 
@@ -564,10 +583,12 @@ static __device__ __forceinline__ void prefetch_next(const struct mm_args &a)
  * share a multiprocessor at up to 8 rows.
  */
 template <int NT, bool SM90>
-static __global__ void __launch_bounds__(SM90 ? 256 : 128, SM90 ? 3 - NT : 3)
+static __global__ void __launch_bounds__(SM90 ? 256 : 128, NT == 2 ? 1
+                                                           : SM90  ? 2
+                                                                   : 3)
     mm_kernel(const __grid_constant__ struct mm_args a, const float *in_power)
 {
-    constexpr int W = SM90 ? 8 : 4;
+    constexpr int W = SM90 ? 8 : 4, NC = 8 * NT / W; /* warps, batch rows of each */
     unsigned char *smem = cu_smem();
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     const int stages = SM90 ? a.stages : STAGES80;
@@ -576,12 +597,12 @@ static __global__ void __launch_bounds__(SM90 ? 256 : 128, SM90 ? 3 - NT : 3)
     const struct mm_phase *phase = a.phase + blk.phase;
     uint8_t *x = smem + a.at.x, *offset = smem + a.at.offset;
     float *exchange = (float *)(smem + a.at.exchange);
-    float *factor = (float *)(smem + a.at.factor);
+    float *factor = (float *)(smem + a.at.factor), *sums = factor + 2 * CU_ROWS;
     const uint32_t bars = smem_addr(smem + a.at.bars);
     const uint32_t full = bars + (uint32_t)(W * stages) * 8, empty = full + 8, x_bar = full + 16;
     const uint32_t my_bars = bars + (uint32_t)(warp * stages) * 8;
-    const uint32_t ring = (uint32_t)(warp * stages) * MM_STAGE;
-    const uint32_t ring_addr = smem_addr(smem + ring);
+    const uint32_t smem0 = smem_addr(smem), ring_bytes = (uint32_t)stages * MM_STAGE;
+    const uint32_t ring = (uint32_t)warp * ring_bytes, ring_end = ring + ring_bytes;
     const uint64_t policy = SM90 ? l2_evict_first() : 0;
 
     /* weights first: they wait for nobody */
@@ -602,13 +623,13 @@ static __global__ void __launch_bounds__(SM90 ? 256 : 128, SM90 ? 3 - NT : 3)
     struct source src;
     src.step = warp;
     src.end = src.run = 0;
-    src.left = src.bytes = 0;
+    src.left = src.units = src.bytes = src.skip = 0;
     src.src = 0;
     src.word = blk.n_runs ? run_word(run, 0) : make_int4(0, 0, 0, 0);
-    source_seek(src, run, blk.n_runs);
+    source_seek<W>(src, run, blk.n_runs);
     for (int s = 0; s < stages; s++) {
-        source_fill<SM90>(src, run, blk.n_runs, blk.steps, lane, ring_addr + (uint32_t)s * MM_STAGE,
-                          my_bars + (uint32_t)s * 8, policy);
+        source_fill<SM90>(src, run, blk.n_runs, blk.steps, lane,
+                          smem0 + ring + (uint32_t)s * MM_STAGE, my_bars + (uint32_t)s * 8, policy);
     }
     /* rows past count are zeros */
     for (uint32_t i = threadIdx.x; i < a.at.x_row * NT * 8 / 16; i += blockDim.x) {
@@ -624,7 +645,7 @@ static __global__ void __launch_bounds__(SM90 ? 256 : 128, SM90 ? 3 - NT : 3)
     float acc[4][NT][4];
     int start = 0, step = warp; /* of the run; this warp's next */
     int phase_end = 0, phases = 0;
-    uint32_t stage = 0, parity = 0;
+    uint32_t at_ring = ring, bar = my_bars, parity = 0;
     bool launched = false, pending = false;
     int p_tile = 0, p_slot0 = 0;
     uint32_t p_meta = 0;
@@ -638,17 +659,28 @@ static __global__ void __launch_bounds__(SM90 ? 256 : 128, SM90 ? 3 - NT : 3)
                 if (phases > 0) {
                     __syncthreads(); /* all are done with the slice before */
                 }
-                stage_x<SM90>(a, count, ph.x, ph.y, smem_addr(x), x_bar);
-                stage_offsets<NT>(a, count, ph.x, ph.y, offset);
+                stage_x<SM90>(a, count, ph.x, ph.y, smem0 + a.at.x, x_bar);
+                const struct offsets o = offsets_load<NT>(a, count, ph.x, ph.y);
                 if (phases == 0) {
-                    factors(a, count, factor, exchange, in_power);
+                    const float in = a.ss ? row_part(a.ss, a.ss_groups, count) : 0;
+                    const float resid =
+                        a.resid_ss ? row_part(a.resid_ss, a.resid_groups, count) : 0;
+                    if (lane < CU_ROWS) {
+                        sums[warp * CU_ROWS + lane] = in;
+                        sums[(W + warp) * CU_ROWS + lane] = resid;
+                    }
                 }
+                offsets_put<NT>(o, ph.y, offset);
                 if (SM90) {
                     mbar_wait(x_bar, phases & 1);
                 } else {
                     cp_async_wait<0>();
                 }
                 __syncthreads();
+                /* not needed before the first exchange */
+                if (phases == 0 && warp == W - 1 && lane < CU_ROWS) {
+                    put_factors(a, W, lane, count, sums, in_power, factor);
+                }
                 phase_end = ph.z;
                 phases++;
             }
@@ -676,18 +708,20 @@ static __global__ void __launch_bounds__(SM90 ? 256 : 128, SM90 ? 3 - NT : 3)
             struct inputs<NT> in;
 #define UNIT_BEGIN()                                                                               \
     if (SM90) {                                                                                    \
-        mbar_wait(my_bars + stage * 8, parity);                                                    \
+        mbar_wait(bar, parity);                                                                    \
     } else {                                                                                       \
         cp_async_wait<STAGES80 - 1>();                                                             \
         __syncwarp();                                                                              \
     }                                                                                              \
-    const uint8_t *unit = smem + ring + stage * MM_STAGE
+    const uint8_t *unit = smem + at_ring
 #define UNIT_END()                                                                                 \
     __syncwarp();                                                                                  \
-    source_fill<SM90>(src, run, blk.n_runs, blk.steps, lane, ring_addr + stage * MM_STAGE,         \
-                      my_bars + stage * 8, policy);                                                \
-    if (++stage == (uint32_t)stages) {                                                             \
-        stage = 0;                                                                                 \
+    source_fill<SM90>(src, run, blk.n_runs, blk.steps, lane, smem0 + at_ring, bar, policy);        \
+    at_ring += MM_STAGE;                                                                           \
+    bar += 8;                                                                                      \
+    if (at_ring == ring_end) {                                                                     \
+        at_ring -= ring_bytes;                                                                     \
+        bar = my_bars;                                                                             \
         parity ^= 1;                                                                               \
     }
             if (w0.w == CU_W4) {
@@ -722,21 +756,77 @@ static __global__ void __launch_bounds__(SM90 ? 256 : 128, SM90 ? 3 - NT : 3)
 #undef UNIT_END
             start = end;
         }
-        /* the tile of the run before: its sums are on their way since then */
-        if (pending && warp < count) {
-            const int parts = MM_META_PARTS(p_meta);
-            bool last = true;
-            if (parts > 1) {
-                uint32_t *counter = a.counter + p_tile * MM_COUNTERS + warp;
-                uint32_t before = 0;
+        /* The tile of the run before: its sums have had this run's time to arrive. */
+        const int p_parts = MM_META_PARTS(p_meta);
+        uint32_t *counter = a.counter + p_tile * MM_COUNTERS + warp;
+        uint32_t before = 0;
+        if (pending && warp < count && p_parts > 1) {
+            __syncwarp();
+            if (lane == 0) {
+                fence_gpu();
+                before = atomicAdd(counter, 1u);
+            }
+        }
+        if (more) {
+            float2 v[NC];
+            float *part = a.part + (size_t)w1.y * MM_SLOT + warp * 64 + lane * 2;
+#pragma unroll
+            for (int c = 0; c < NC; c++) { /* this block's sum of earlier phases */
+                const bool sums_on = !MM_META_FIRST((uint32_t)w1.w) && warp + c * W < count;
+                v[c] = sums_on ? *(const float2 *)(part + c * W * 64) : make_float2(0, 0);
+            }
+            if (SM90) {
+                mbar_wait(empty, (uint32_t)(r & 1) ^ 1);
+            } else {
+                __syncthreads();
+            }
+            exchange_put<NT>(exchange + warp * (8 * NT * COL), acc, lane);
+            if (SM90) {
                 __syncwarp();
                 if (lane == 0) {
-                    before = atom_add_acq_rel(counter, 1);
-                    if (before == (uint32_t)parts - 1) {
-                        *counter = 0;
+                    mbar_arrive(full);
+                }
+            } else {
+                __syncthreads();
+            }
+            if (warp < count) {
+                if (SM90) {
+                    mbar_wait(full, (uint32_t)(r & 1));
+                }
+                const float up = w0.w == CU_W4 ? 0.0625f : 1;
+#pragma unroll
+                for (int c = 0; c < NC; c++) {
+                    if (warp + c * W < count) {
+                        const float *from = exchange + (warp + c * W) * COL + lane * 2;
+                        float2 sum = {0, 0};
+#pragma unroll
+                        for (int i = 0; i < W; i++) {
+                            const float2 t = *(const float2 *)(from + i * (8 * NT * COL));
+                            sum.x += t.x;
+                            sum.y += t.y;
+                        }
+                        v[c].x += sum.x;
+                        v[c].y += sum.y * up;
+                        *(float2 *)(part + c * W * 64) = v[c];
                     }
                 }
-                last = __shfl_sync(ALL, before, 0) == (uint32_t)parts - 1;
+            }
+            if (SM90) {
+                __syncwarp();
+                if (lane == 0) {
+                    mbar_arrive(empty);
+                }
+            }
+        }
+        if (pending && warp < count) {
+            bool last = true;
+            if (p_parts > 1) {
+                last = __shfl_sync(ALL, before, 0) == (uint32_t)p_parts - 1;
+                if (last && lane == 0) {
+                    fence_gpu();
+                    *counter = 0;
+                }
+                __syncwarp();
             }
             if (last) {
                 finish<NT, W>(a, p_tile, p_slot0, p_meta, count, warp, lane, factor);
@@ -744,55 +834,6 @@ static __global__ void __launch_bounds__(SM90 ? 256 : 128, SM90 ? 3 - NT : 3)
         }
         if (!more) {
             break;
-        }
-        if (SM90) {
-            mbar_wait(empty, (uint32_t)(r & 1) ^ 1);
-        } else {
-            __syncthreads();
-        }
-        exchange_put<NT>(exchange + warp * (8 * NT * COL), acc, lane);
-        if (SM90) {
-            __syncwarp();
-            if (lane == 0) {
-                mbar_arrive(full);
-            }
-        } else {
-            __syncthreads();
-        }
-        if (warp < count) {
-            if (SM90) {
-                mbar_wait(full, (uint32_t)(r & 1));
-            }
-            float *part = a.part + (size_t)w1.y * MM_SLOT + lane * 2;
-            const float up = w0.w == CU_W4 ? 0.0625f : 1;
-#pragma unroll
-            for (int c = 0; c < 8 * NT / W; c++) {
-                const int col = warp + c * W;
-                if (col < count) {
-                    float2 v = {0, 0};
-#pragma unroll
-                    for (int i = 0; i < W; i++) {
-                        const float2 t =
-                            *(const float2 *)(exchange + i * (8 * NT * COL) + col * COL + lane * 2);
-                        v.x += t.x;
-                        v.y += t.y;
-                    }
-                    v.y *= up;
-                    float2 *to = (float2 *)(part + col * 64);
-                    if (!MM_META_FIRST((uint32_t)w1.w)) {
-                        const float2 t = *to;
-                        v.x += t.x;
-                        v.y += t.y;
-                    }
-                    *to = v;
-                }
-            }
-        }
-        if (SM90) {
-            __syncwarp();
-            if (lane == 0) {
-                mbar_arrive(empty);
-            }
         }
         pending = MM_META_LAST((uint32_t)w1.w) != 0;
         p_tile = w1.x;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum {
+    SLICE_MAX = 64,       /* a block's threads stage two offsets each */
     SLICE = 24,           /* steps: 49 KB of activations at 16 rows */
     BY_TILE_FROM = 4,     /* tiles to a block from which a block keeps its tiles */
     SMEM_SM80 = 99 << 10, /* what every chip from sm_80 on gives a block */
@@ -282,7 +283,7 @@ struct mm_smem mm_smem_of(const struct cu_mm_plan *p, int nt)
     s.offset = s.x + 8 * n * s.x_row;
     s.exchange = s.offset + slice * n * 64;
     s.factor = s.exchange + warps * n * 8 * 68 * 4;
-    s.bars = s.factor + 2 * CU_ROWS * 4;
+    s.bars = s.factor + (2 + 2 * warps) * CU_ROWS * 4;
     s.bytes = s.bars + (warps * stages + 3) * 8;
     return s;
 }
@@ -362,7 +363,12 @@ int mm_plan_make(enum cu_path path, int n_sm, const struct cu_mat *const *mats, 
         order = p->tiles >= BY_TILE_FROM * p->n_blocks ? MM_BY_TILE : MM_BY_SLICE;
     }
     struct maker m = {.p = p};
-    m.slices = slices_for(p, tune->slice ? tune->slice : SLICE, order);
+    const int most = path == CU_SM80 ? SLICE_MAX / 2 : SLICE_MAX;
+    m.slices = slices_for(p,
+                          tune->slice == 0     ? SLICE
+                          : tune->slice < most ? tune->slice
+                                               : most,
+                          order);
     if (order == MM_BY_TILE) {
         cut_by_tile(&m);
         sort_by_slice(&m);

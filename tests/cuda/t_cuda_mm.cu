@@ -458,7 +458,7 @@ static bool rest_untouched(const struct product *p, const struct results *g, int
 static void check_values(const struct product *p, const struct results *g, int count,
                          const char *what)
 {
-    double tol = 2e-5;
+    double tol = 1e-4;
     for (int i = 0; i < p->n; i++) {
         tol = p->m[i].type == DT_F32 ? 5e-4 : tol; /* rounded to fp16 on the way in */
     }
