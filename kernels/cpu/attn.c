@@ -20,8 +20,7 @@ enum { D = BE_HEAD_DIM, HALF = BE_ROT_DIM / 2 };
 /* This layer's keys (values: which = 1) of a head in a page. */
 static uint8_t *head_of(const struct attn_args *a, int32_t page, int which, int head)
 {
-    size_t element = a->half ? 2 : 4;
-    size_t tile = (size_t)BE_PAGE * D * element;
+    size_t tile = (size_t)BE_PAGE * D * tile_width(a->kv);
     return a->cache + (size_t)page * a->page_size + a->offset +
            ((size_t)which * (size_t)a->kv_heads + (size_t)head) * tile;
 }
@@ -39,11 +38,14 @@ static void rotate(float *x, const float *rot)
     }
 }
 
-static void store_row(uint8_t *head, int at, const float *x, bool half)
+static void store_row(uint8_t *head, int at, const float *x, enum be_kv kv)
 {
-    for (int i = 0; i < D; i += 16) {
+    for (int i = 0; i < D && kv == BE_KV_F8; i++) {
+        head[at * D + i] = f32_to_f8(x[i]);
+    }
+    for (int i = 0; i < D && kv != BE_KV_F8; i += 16) {
         v16 v = v16_load(x + i);
-        if (half) {
+        if (kv == BE_KV_F16) {
             v16_store_f16((uint16_t *)head + at * D + i, v);
         } else {
             v16_store((float *)head + at * D + i, v);
@@ -70,19 +72,19 @@ void ISA(attn_append)(const struct attn_args *a, int tid, int nt)
         float k[D];
         ISA(norm_row)(a->k + in, a->k_norm, a->eps, D, k);
         rotate(k, rot);
-        store_row(head_of(a, page, 0, h), row->pos % BE_PAGE, k, a->half);
-        store_row(head_of(a, page, 1, h), row->pos % BE_PAGE, a->v + in, a->half);
+        store_row(head_of(a, page, 0, h), row->pos % BE_PAGE, k, a->kv);
+        store_row(head_of(a, page, 1, h), row->pos % BE_PAGE, a->v + in, a->kv);
     }
 }
 
 /* s[r][0..n) = q[r] keys^T; the rest of the last vector is -inf. */
-ALWAYS_INLINE void scores(const int rows, const bool half, const uint8_t *keys, int n,
+ALWAYS_INLINE void scores(const int rows, const enum be_kv kv, const uint8_t *keys, int n,
                           const float *q, float *s)
 {
     for (int j = 0; j < n; j += 4) {
         float out[8][4];
-        const void *k = keys + (size_t)j * D * (half ? 2 : 4);
-        tile_dot(rows, half, k, 16, D, q, D, D / 16, out);
+        const void *k = keys + (size_t)j * D * tile_width(kv);
+        tile_dot(rows, kv, k, 16, D, q, D, D / 16, out);
         for (int r = 0; r < rows; r++) {
             memcpy(s + r * BE_PAGE + j, out[r], sizeof out[r]);
         }
@@ -118,11 +120,11 @@ static float soften(float *s, int n, float *max, float *sum)
     return c[0];
 }
 
-ALWAYS_INLINE void page_step(const int rows, const bool half, const uint8_t *keys,
+ALWAYS_INLINE void page_step(const int rows, const enum be_kv kv, const uint8_t *keys,
                              const uint8_t *values, int n, const float *q, float *s, float *acc,
                              float *max, float *sum)
 {
-    scores(rows, half, keys, n, q, s);
+    scores(rows, kv, keys, n, q, s);
     for (int r = 0; r < rows; r++) {
         v16 c = v16_set1(soften(s + r * BE_PAGE, n, &max[r], &sum[r]));
         for (int i = 0; i < D; i += 16) {
@@ -130,8 +132,8 @@ ALWAYS_INLINE void page_step(const int rows, const bool half, const uint8_t *key
         }
     }
     for (int i = 0; i < D; i += 64) {
-        const void *v = values + (size_t)i * (half ? 2 : 4);
-        tile_axpy(rows, half, s, BE_PAGE, 1, v, D, (size_t)n, acc + i, D);
+        const void *v = values + (size_t)i * tile_width(kv);
+        tile_axpy(rows, kv, s, BE_PAGE, 1, v, D, (size_t)n, acc + i, D);
     }
 }
 
@@ -157,12 +159,16 @@ static void unit_heads(const struct attn_args *a, int r, int kv, int h, int n, f
         int32_t page = row->pages[at / BE_PAGE];
         const uint8_t *k = head_of(a, page, 0, kv);
         const uint8_t *v = head_of(a, page, 1, kv);
-        if (a->half) {
-#define STEP(R) page_step(R, true, k, v, keys, q, s, acc, max, sum)
+        if (a->kv == BE_KV_F8) {
+#define STEP(R) page_step(R, BE_KV_F8, k, v, keys, q, s, acc, max, sum)
+            TILE_SWITCH(n, STEP);
+#undef STEP
+        } else if (a->kv == BE_KV_F16) {
+#define STEP(R) page_step(R, BE_KV_F16, k, v, keys, q, s, acc, max, sum)
             TILE_SWITCH(n, STEP);
 #undef STEP
         } else {
-#define STEP(R) page_step(R, false, k, v, keys, q, s, acc, max, sum)
+#define STEP(R) page_step(R, BE_KV_F32, k, v, keys, q, s, acc, max, sum)
             TILE_SWITCH(n, STEP);
 #undef STEP
         }

@@ -287,7 +287,7 @@ static void attention(struct backend *b, const struct be_layer *l, int index, bo
                 .q_norm = floats(&l->q_norm),
                 .k_norm = floats(&l->k_norm),
                 .eps = s->eps,
-                .half = b->half,
+                .kv = b->kv,
                 .kv_only = kv_only,
                 .cache = b->cache.p,
                 .page_size = b->page_bytes,

@@ -28,7 +28,7 @@ struct backend {
     const struct cpu_isa *isa;
     int threads;
     struct team *team;
-    bool half; /* fp16 cache */
+    enum be_kv kv;
     int slots, pages, max_rows;
     char describe[64];
 

@@ -178,7 +178,7 @@ static void add_product(int rows, const float *a, size_t ar, size_t at, const fl
         int m = rows - r < V16_TILE ? rows - r : V16_TILE;
         for (int i = 0; i < D; i += 64) {
 #define AXPY(R)                                                                                    \
-    tile_axpy(R, false, a + (size_t)r * ar, ar, at, b + i, D, (size_t)n, c + (size_t)r * D + i, D)
+    tile_axpy(R, BE_KV_F32, a + (size_t)r * ar, ar, at, b + i, D, (size_t)n, c + (size_t)r * D + i, D)
             TILE_SWITCH(m, AXPY);
 #undef AXPY
         }
@@ -206,7 +206,7 @@ static void products(const float *x, const float *k, size_t ld, int n, float *ou
         int m = n - i < V16_TILE ? n - i : V16_TILE;
         for (int j = 0; j < i + m; j += 4) {
             float y[V16_TILE][4] = {{0}};
-#define DOT(R) tile_dot(R, false, k + (size_t)j * ld, 16, ld, x + (size_t)i * ld, ld, D / 16, y)
+#define DOT(R) tile_dot(R, BE_KV_F32, k + (size_t)j * ld, 16, ld, x + (size_t)i * ld, ld, D / 16, y)
             TILE_SWITCH(m, DOT);
 #undef DOT
             for (int r = 0; r < m; r++) {

@@ -288,7 +288,7 @@ static void panel_rows(const float *w, const float *x, size_t kp, int rows, floa
     for (int r = 0; r < rows; r += V16_TILE) {
         int h = rows - r < V16_TILE ? rows - r : V16_TILE;
         float out[V16_TILE][4];
-#define DOT(R) tile_dot(R, false, w, PANEL * 16, 16, x + (size_t)r * kp, kp, kp / 16, out)
+#define DOT(R) tile_dot(R, BE_KV_F32, w, PANEL * 16, 16, x + (size_t)r * kp, kp, kp / 16, out)
         TILE_SWITCH(h, DOT);
 #undef DOT
         for (int i = 0; i < h; i++) {

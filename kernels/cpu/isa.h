@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "kernels/backend.h"
 
 /*
  * The arithmetic of the CPU backend, compiled once per instruction set
@@ -57,7 +58,7 @@ struct attn_args {
     const float *rot; /* [rows][64]: 32 cosines, 32 sines */
     const float *q_norm, *k_norm;
     float eps;
-    bool half; /* cache in fp16 */
+    enum be_kv kv;
     bool kv_only;
     uint8_t *cache;   /* pages of page_size bytes; this layer's part at offset: */
     size_t page_size; /* keys [kv_heads][256][256], then values */

@@ -53,7 +53,7 @@ static size_t arena_row(const struct be_shape *s, int channels)
 static int open_memory(struct backend *b, struct err *e)
 {
     const struct be_shape *s = &b->shape;
-    const size_t element = b->half ? 2 : 4;
+    const size_t element = b->kv == BE_KV_F8 ? 1 : b->kv == BE_KV_F16 ? 2 : 4;
     const size_t layer =
         (size_t)s->v_heads * BE_DN_DIM * BE_DN_DIM + (size_t)(BE_CONV - 1) * (size_t)b->channels;
     b->slot_floats = ((size_t)b->n_gdn * layer + (size_t)s->hidden + 15) / 16 * 16;
@@ -132,7 +132,7 @@ int cpu_open(const struct be_shape *shape, const struct be_weights *weights,
     }
     b->isa = isa;
     b->threads = opts->threads > 0 ? opts->threads : all_cores();
-    b->half = opts->kv == BE_KV_F16;
+    b->kv = opts->kv;
     b->slots = opts->slots;
     b->pages = opts->pages;
     b->max_rows = opts->max_prefill > BE_MAX_ROWS ? opts->max_prefill : BE_MAX_ROWS;

@@ -165,8 +165,9 @@ int cpu_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float
             out += ((size_t)i * heads + j % heads) * BE_HEAD_DIM;
             size_t from = (j * BE_PAGE + (size_t)(i % BE_PAGE)) * BE_HEAD_DIM;
             for (size_t d = 0; d < BE_HEAD_DIM; d++) {
-                out[d] = b->half ? f16_to_f32(((const uint16_t *)p)[from + d])
-                                 : ((const float *)p)[from + d];
+                out[d] = b->kv == BE_KV_F8    ? f8_to_f32(p[from + d])
+                         : b->kv == BE_KV_F16 ? f16_to_f32(((const uint16_t *)p)[from + d])
+                                              : ((const float *)p)[from + d];
             }
         }
     }

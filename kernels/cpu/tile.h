@@ -1,6 +1,7 @@
 #ifndef QUASAR_KERNELS_CPU_TILE_H
 #define QUASAR_KERNELS_CPU_TILE_H
 
+#include "kernels/backend.h"
 #include "kernels/cpu/v16.h"
 
 /*
@@ -15,10 +16,17 @@
 #define UNROLL
 #endif
 
-/* Keys and values lie in the cache as fp32 or fp16. */
-ALWAYS_INLINE v16 tile_load(const void *p, size_t i, bool half)
+/* Bytes of an element of keys and values in the cache. */
+ALWAYS_INLINE size_t tile_width(enum be_kv kv)
 {
-    return half ? v16_load_f16((const uint16_t *)p + i) : v16_load((const float *)p + i);
+    return kv == BE_KV_F8 ? 1 : kv == BE_KV_F16 ? 2 : 4;
+}
+
+ALWAYS_INLINE v16 tile_load(const void *p, size_t i, enum be_kv kv)
+{
+    return kv == BE_KV_F8    ? v16_load_f8((const uint8_t *)p + i)
+           : kv == BE_KV_F16 ? v16_load_f16((const uint16_t *)p + i)
+                             : v16_load((const float *)p + i);
 }
 
 /*
@@ -26,8 +34,8 @@ ALWAYS_INLINE v16 tile_load(const void *p, size_t i, bool half)
  * elements k = j (mod 16) in ascending k, then v16_sum. Vector s of weight row
  * o lies at w + s * step + o * row (elements).
  */
-ALWAYS_INLINE void tile_dot(const int rows, const bool half, const void *w, size_t step, size_t row,
-                            const float *x, size_t ldx, size_t steps, float (*y)[4])
+ALWAYS_INLINE void tile_dot(const int rows, const enum be_kv kv, const void *w, size_t step,
+                            size_t row, const float *x, size_t ldx, size_t steps, float (*y)[4])
 {
     v16 acc[8][4];
     UNROLL for (int r = 0; r < rows; r++)
@@ -41,7 +49,7 @@ ALWAYS_INLINE void tile_dot(const int rows, const bool half, const void *w, size
         v16 v[4];
         UNROLL for (int o = 0; o < 4; o++)
         {
-            v[o] = tile_load(w, s * step + (size_t)o * row, half);
+            v[o] = tile_load(w, s * step + (size_t)o * row, kv);
         }
         UNROLL for (int r = 0; r < rows; r++)
         {
@@ -61,8 +69,8 @@ ALWAYS_INLINE void tile_dot(const int rows, const bool half, const void *w, size
 /*
  * c[r][0..63] += sum over t of a[r * ar + t * at] * b[t][0..63], t ascending.
  */
-ALWAYS_INLINE void tile_axpy(const int rows, const bool half, const float *a, size_t ar, size_t at,
-                             const void *b, size_t ldb, size_t n, float *c, size_t ldc)
+ALWAYS_INLINE void tile_axpy(const int rows, const enum be_kv kv, const float *a, size_t ar,
+                             size_t at, const void *b, size_t ldb, size_t n, float *c, size_t ldc)
 {
     v16 acc[8][4];
     UNROLL for (int r = 0; r < rows; r++)
@@ -76,7 +84,7 @@ ALWAYS_INLINE void tile_axpy(const int rows, const bool half, const float *a, si
         v16 v[4];
         UNROLL for (int o = 0; o < 4; o++)
         {
-            v[o] = tile_load(b, t * ldb + 16 * (size_t)o, half);
+            v[o] = tile_load(b, t * ldb + 16 * (size_t)o, kv);
         }
         UNROLL for (int r = 0; r < rows; r++)
         {

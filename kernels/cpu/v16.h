@@ -138,6 +138,18 @@ static inline void v16_store_f16(void *p, v16 v)
     _mm256_storeu_si256(p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+/* Sixteen E4M3. Its bits in the places of an fp16's are the value times 2^-8. */
+static inline v16 v16_load_f8(const void *p)
+{
+    __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(p));
+    __m256i m = _mm256_and_si256(b, _mm256_set1_epi16(0x7F));
+    __m256i nan = _mm256_cmpeq_epi16(m, _mm256_set1_epi16(0x7F));
+    __m256i sign = _mm256_slli_epi16(_mm256_srli_epi16(b, 7), 15);
+    __m256i h = _mm256_or_si256(_mm256_or_si256(_mm256_slli_epi16(m, 7), sign),
+                                _mm256_and_si256(nan, _mm256_set1_epi16(0x7E00)));
+    return _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(256));
+}
+
 static inline v16 v16_load_bf16(const void *p)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
@@ -320,6 +332,19 @@ static inline void v16_store_f16(void *p, v16 v)
     __m128i *q = p;
     _mm_storeu_si128(q, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     _mm_storeu_si128(q + 1, _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+static inline v16 v16_load_f8(const void *p)
+{
+    __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(p));
+    __m256i m = _mm256_and_si256(b, _mm256_set1_epi16(0x7F));
+    __m256i nan = _mm256_cmpeq_epi16(m, _mm256_set1_epi16(0x7F));
+    __m256i sign = _mm256_slli_epi16(_mm256_srli_epi16(b, 7), 15);
+    __m256i h = _mm256_or_si256(_mm256_or_si256(_mm256_slli_epi16(m, 7), sign),
+                                _mm256_and_si256(nan, _mm256_set1_epi16(0x7E00)));
+    const __m256 up = _mm256_set1_ps(256);
+    return v16_of(_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(h)), up),
+                  _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(h, 1)), up));
 }
 
 static inline __m256 v8_bf16(__m128i h)
@@ -548,6 +573,17 @@ static inline void v16_store_f16(void *p, v16 v)
         h[i] = f32_to_f16(v.f[i]);
     }
     memcpy(p, h, sizeof h);
+}
+
+static inline v16 v16_load_f8(const void *p)
+{
+    uint8_t b[16];
+    v16 r;
+    memcpy(b, p, sizeof b);
+    for (int i = 0; i < 16; i++) {
+        r.f[i] = f8_to_f32(b[i]);
+    }
+    return r;
 }
 
 static inline v16 v16_load_bf16(const void *p)

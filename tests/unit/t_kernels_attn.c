@@ -1,5 +1,5 @@
 /* Paged attention against double precision: head groups, page edges, scattered
- * pages, fp32 and fp16 caches; and bit equality of rows in any company. */
+ * pages, fp32, fp16 and fp8 caches; and bit equality of rows in any company. */
 #include "config.h"
 
 #include <math.h>
@@ -13,10 +13,23 @@ enum { D = BE_HEAD_DIM, PAGES = 4 };
 
 struct sequence {
     int rows, q_heads, kv_heads;
-    bool half;
+    enum be_kv kv;
     int32_t pages[3];
     float *q, *k, *v, *rot, *q_norm, *k_norm;
 };
+
+static size_t width(enum be_kv kv)
+{
+    return kv == BE_KV_F8 ? 1 : kv == BE_KV_F16 ? 2 : 4;
+}
+
+/* As the cache holds it. */
+static double rounded(enum be_kv kv, double x)
+{
+    return kv == BE_KV_F8    ? (double)f8_to_f32(f32_to_f8((float)x))
+           : kv == BE_KV_F16 ? (double)f16_to_f32(f32_to_f16((float)x))
+                             : x;
+}
 
 static void sequence_init(struct sequence *s, uint64_t seed)
 {
@@ -70,9 +83,9 @@ static void run(const struct cpu_isa *isa, const struct sequence *s, uint8_t *ca
             .q_norm = s->q_norm,
             .k_norm = s->k_norm,
             .eps = 1e-6F,
-            .half = s->half,
+            .kv = s->kv,
             .cache = cache,
-            .page_size = (size_t)(2 * s->kv_heads * BE_PAGE * D) * (s->half ? 2 : 4) + 64,
+            .page_size = (size_t)(2 * s->kv_heads * BE_PAGE * D) * width(s->kv) + 64,
             .offset = 64,
         };
         for (int tid = 0; tid < nt; tid++) {
@@ -89,14 +102,14 @@ static void run(const struct cpu_isa *isa, const struct sequence *s, uint8_t *ca
 
 static uint8_t *new_cache(const struct sequence *s)
 {
-    size_t n = PAGES * ((size_t)(2 * s->kv_heads * BE_PAGE * D) * (s->half ? 2 : 4) + 64);
+    size_t n = PAGES * ((size_t)(2 * s->kv_heads * BE_PAGE * D) * width(s->kv) + 64);
     uint8_t *p = malloc(n);
     assert_non_null(p);
     memset(p, 0xFF, n); /* what was never written is NaN */
     return p;
 }
 
-static void turned(const float *x, const float *w, const float *rot, bool half, double *out)
+static void turned(const float *x, const float *w, const float *rot, enum be_kv kv, double *out)
 {
     double sum = 0;
     for (int i = 0; i < D; i++) {
@@ -111,8 +124,8 @@ static void turned(const float *x, const float *w, const float *rot, bool half, 
         out[i] = a * (double)rot[i] - b * (double)rot[i + 32];
         out[i + 32] = b * (double)rot[i] + a * (double)rot[i + 32];
     }
-    for (int i = 0; half && i < D; i++) {
-        out[i] = (double)f16_to_f32(f32_to_f16((float)out[i]));
+    for (int i = 0; i < D; i++) {
+        out[i] = rounded(kv, out[i]);
     }
 }
 
@@ -127,10 +140,9 @@ static void check_row(const struct sequence *s, int r, const float *o)
         const float *src = s->q + (r * s->q_heads + h) * 2 * D;
         double want[D] = {0};
         double sum = 0;
-        turned(src, s->q_norm, s->rot + r * BE_ROT_DIM, false, q);
+        turned(src, s->q_norm, s->rot + r * BE_ROT_DIM, BE_KV_F32, q);
         for (int t = 0; t <= r; t++) {
-            turned(s->k + (t * s->kv_heads + kv) * D, s->k_norm, s->rot + t * BE_ROT_DIM, s->half,
-                   k);
+            turned(s->k + (t * s->kv_heads + kv) * D, s->k_norm, s->rot + t * BE_ROT_DIM, s->kv, k);
             p[t] = 0;
             for (int i = 0; i < D; i++) {
                 p[t] += q[i] * k[i] / 16;
@@ -141,14 +153,16 @@ static void check_row(const struct sequence *s, int r, const float *o)
             sum += e;
             for (int i = 0; i < D; i++) {
                 float v = s->v[(t * s->kv_heads + kv) * D + i];
-                want[i] += e * (double)(s->half ? f16_to_f32(f32_to_f16(v)) : v);
+                want[i] += e * rounded(s->kv, (double)v);
             }
         }
         for (int i = 0; i < D; i++) {
             double gate = 1 / (1 + exp(-(double)src[D + i]));
-            /* A key that falls on the other side of an fp16 rounding moves a score. */
+            /* A key that falls on the other side of a rounding moves a score. */
             assert_close(o[(r * s->q_heads + h) * D + i], want[i] / sum * gate,
-                         s->half ? 5e-4 : 5e-6);
+                         s->kv == BE_KV_F8    ? 2e-2
+                         : s->kv == BE_KV_F16 ? 5e-4
+                                              : 5e-6);
         }
     }
     free(p);
@@ -159,9 +173,11 @@ static void reference(void **state)
     (void)state;
     const struct sequence kinds[] = {
         {.rows = 70, .q_heads = 6, .kv_heads = 1, .pages = {2, 0, 3}},
-        {.rows = 70, .q_heads = 8, .kv_heads = 2, .half = true, .pages = {1, 3, 0}},
+        {.rows = 70, .q_heads = 8, .kv_heads = 2, .kv = BE_KV_F16, .pages = {1, 3, 0}},
         {.rows = 9, .q_heads = 14, .kv_heads = 2, .pages = {3, 1, 2}},
-        {.rows = 530, .q_heads = 2, .kv_heads = 1, .half = true, .pages = {2, 0, 1}},
+        {.rows = 530, .q_heads = 2, .kv_heads = 1, .kv = BE_KV_F16, .pages = {2, 0, 1}},
+        {.rows = 70, .q_heads = 6, .kv_heads = 1, .kv = BE_KV_F8, .pages = {2, 3, 1}},
+        {.rows = 300, .q_heads = 4, .kv_heads = 2, .kv = BE_KV_F8, .pages = {0, 3, 1}},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct sequence s = kinds[i];
@@ -194,9 +210,9 @@ static void reference(void **state)
 static void company(void **state)
 {
     (void)state;
-    for (int half = 0; half < 2; half++) {
+    for (int kv = BE_KV_F32; kv <= BE_KV_F8; kv++) {
         struct sequence s = {
-            .rows = 290, .q_heads = 6, .kv_heads = 1, .half = half, .pages = {0, 1, 2}};
+            .rows = 290, .q_heads = 6, .kv_heads = 1, .kv = (enum be_kv)kv, .pages = {0, 1, 2}};
         sequence_init(&s, 77);
         const size_t n = (size_t)(s.rows * s.q_heads * D);
         float *want = calloc(n, sizeof *want);
@@ -222,10 +238,32 @@ static void company(void **state)
     }
 }
 
+/* Every code there and back, ties to even, saturation. */
+static void codes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 0x7F; i++) {
+        float x = f8_to_f32((uint8_t)i);
+        float next = i < 0x7E ? f8_to_f32((uint8_t)(i + 1)) : 480;
+        int even = i % 2 == 0 || i == 0x7E ? i : i + 1;
+        assert_int_equal(f32_to_f8(x), i);
+        assert_int_equal(f32_to_f8(-x), i | 0x80);
+        assert_int_equal(f32_to_f8((x + next) / 2), even);
+        assert_int_equal(f32_to_f8(nextafterf((x + next) / 2, 0)), i);
+        assert_int_equal(f32_to_f8(nextafterf((x + next) / 2, 1000)), i < 0x7E ? i + 1 : i);
+    }
+    assert_true(f8_to_f32(0x08) == 0x1p-6F && f8_to_f32(0x7E) == 448 && f8_to_f32(0x01) == 0x1p-9F);
+    assert_int_equal(f32_to_f8(INFINITY), 0x7E);
+    assert_int_equal(f32_to_f8(-1e9F), 0xFE);
+    assert_int_equal(f32_to_f8(NAN), 0x7F);
+    assert_true(isnan(f8_to_f32(0x7F)) && isnan(f8_to_f32(0xFF)));
+}
+
 int main(void)
 {
     n_isas = kernel_isas(isas);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codes),
         cmocka_unit_test(reference),
         cmocka_unit_test(company),
     };
