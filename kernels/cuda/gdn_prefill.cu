@@ -8,6 +8,7 @@
  * fp16 operands in two parts where the state's error counts: x = high + low / 2048.
  */
 #include "kernels/cuda/gdn.cuh"
+#include "kernels/cuda/gdn_stages.h"
 
 enum { B = GDN_B, D = GDN_D };
 
@@ -421,7 +422,8 @@ enum {
     AT_V = AT_TP + GDN_TP_BYTES,
     AT_GATE = AT_V + B * LDV * 4,
     STAGE_BYTES = AT_GATE + GDN_GATE_FLOATS * 4,
-    GATE_USED = 3 * B + 4
+    GATE_USED = 3 * B + 4,
+    V_ROWS = 128 / (WALK_COLS / 4) /* that 128 threads copy at once */
 };
 
 struct walk {
@@ -449,14 +451,18 @@ static __device__ __forceinline__ void fetch(const struct walk &k, const struct 
     for (int i = tid * 16; i < GDN_TP_BYTES; i += 128 * 16) {
         cp_async16(stage + AT_TP + (uint32_t)i, tp + i);
     }
-#pragma unroll
-    for (int i = tid; i < B * WALK_COLS / 4; i += 128) {
-        const int row = i / (WALK_COLS / 4), c = i % (WALK_COLS / 4) * 4;
-        cp_async16_if(stage + AT_V + (uint32_t)(row * LDV + c) * 4,
-                      v + (size_t)(row < blk.n ? row : 0) * ld + c, row < blk.n);
-    }
     if (tid < GATE_USED / 4) {
         cp_async16(stage + AT_GATE + 16 * (uint32_t)tid, gate + 4 * tid);
+    }
+    int row = tid / (WALK_COLS / 4);
+    const int c = tid % (WALK_COLS / 4) * 4;
+    v += (size_t)row * ld + c;
+    stage += AT_V + (uint32_t)(row * LDV + c) * 4;
+#pragma unroll
+    for (int i = 0; i < B / V_ROWS; i++) {
+        cp_async16_if(stage + (uint32_t)(i * V_ROWS * LDV * 4), v, row < blk.n);
+        row += V_ROWS;
+        v += V_ROWS * ld;
     }
 }
 
@@ -469,6 +475,14 @@ static __device__ __forceinline__ void split_frag(const float (*c)[4], uint32_t 
     split(c[0][2], c[0][3], &high[1], &low[1]);
     split(c[1][0], c[1][1], &high[2], &low[2]);
     split(c[1][2], c[1][3], &high[3], &low[3]);
+}
+
+static __device__ __forceinline__ void high_frag(const float (*c)[4], uint32_t *high)
+{
+    high[0] = f16x2_of_f32(c[0][0], c[0][1]);
+    high[1] = f16x2_of_f32(c[0][2], c[0][3]);
+    high[2] = f16x2_of_f32(c[1][0], c[1][1]);
+    high[3] = f16x2_of_f32(c[1][2], c[1][3]);
 }
 
 /* d += a b for the pair of tiles in b, in three products of parts. */
@@ -496,7 +510,6 @@ static __device__ __forceinline__ void walk_block(float (*s)[4], uint32_t stage,
     const int b_row = lane / 16 * 8 + lane % 8, b_unit = lane / 8 % 2;
     const uint32_t k_at = stage + unit128(b_row, b_unit);
     const uint32_t t_at = stage + AT_TP + unit64(b_row, b_unit);
-    float o[8][4] = {};
     uint32_t rh[4][4], rl[4][4];
     {
         float x[8][4] = {}, cross[8][4] = {};
@@ -506,14 +519,11 @@ static __device__ __forceinline__ void walk_block(float (*s)[4], uint32_t stage,
             split_frag(&s[2 * ks], sh, sl);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                uint32_t bh[4], bl[4], bq[4];
+                uint32_t bh[4], bl[4];
                 const uint32_t at = (k_at ^ (uint32_t)(32 * ks)) + 16 * 256 * j;
                 ldmatrix_x4(bh, at);
                 ldmatrix_x4(bl, at + B * D * 2);
-                ldmatrix_x4(bq, at + 2 * B * D * 2);
                 mma_parts(&x[2 * j], &cross[2 * j], sh, sl, bh, bl);
-                mma_f16(o[2 * j], sh, bq[0], bq[1], o[2 * j]);
-                mma_f16(o[2 * j + 1], sh, bq[2], bq[3], o[2 * j + 1]);
             }
         }
 #pragma unroll
@@ -527,7 +537,6 @@ static __device__ __forceinline__ void walk_block(float (*s)[4], uint32_t stage,
                 const float value = v[(row + c % 2) * LDV + g + c / 2 * 8];
                 const float ks = fmaf(cross[i][c], LOW_INV, x[i][c]);
                 x[i][c] = (c % 2 ? beta.y : beta.x) * fmaf(-e, ks, value);
-                o[i][c] *= e;
             }
         }
 #pragma unroll
@@ -537,56 +546,79 @@ static __device__ __forceinline__ void walk_block(float (*s)[4], uint32_t stage,
     }
 
     float nv[8][4] = {};
-    {
-        float cross[8][4] = {};
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
+    for (int half = 0; half < 4; half += 2) {
+        float cross[4][4] = {};
 #pragma unroll
-            for (int j = k; j < 4; j++) {
-                uint32_t bh[4], bl[4];
-                const uint32_t at = (t_at ^ (uint32_t)(32 * k)) + 16 * 128 * j;
-                ldmatrix_x4(bh, at);
-                ldmatrix_x4(bl, at + B * B * 2);
-                mma_parts(&nv[2 * j], &cross[2 * j], rh[k], rl[k], bh, bl);
+        for (int k = 0; k < half + 2; k++) {
+#pragma unroll
+            for (int j = half; j < half + 2; j++) {
+                if (k <= j) {
+                    uint32_t bh[4], bl[4];
+                    const uint32_t at = (t_at ^ (uint32_t)(32 * k)) + 16 * 128 * j;
+                    ldmatrix_x4(bh, at);
+                    ldmatrix_x4(bl, at + B * B * 2);
+                    mma_parts(&nv[2 * j], &cross[2 * (j - half)], rh[k], rl[k], bh, bl);
+                }
             }
         }
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < 4; i++) {
 #pragma unroll
             for (int c = 0; c < 4; c++) {
-                nv[i][c] = fmaf(cross[i][c], LOW_INV, nv[i][c]);
+                nv[2 * half + i][c] = fmaf(cross[i][c], LOW_INV, nv[2 * half + i][c]);
             }
         }
     }
 
+    {
+        float o[8][4] = {};
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        uint32_t nh[4];
-        nh[0] = f16x2_of_f32(nv[2 * k][0], nv[2 * k][1]);
-        nh[1] = f16x2_of_f32(nv[2 * k][2], nv[2 * k][3]);
-        nh[2] = f16x2_of_f32(nv[2 * k + 1][0], nv[2 * k + 1][1]);
-        nh[3] = f16x2_of_f32(nv[2 * k + 1][2], nv[2 * k + 1][3]);
+        for (int ks = 0; ks < 8; ks++) {
+            uint32_t sh[4];
+            high_frag(&s[2 * ks], sh);
 #pragma unroll
-        for (int j = k; j < 4; j++) {
-            uint32_t bp[4];
-            ldmatrix_x4(bp, (t_at ^ (uint32_t)(32 * k)) + 2 * B * B * 2 + 16 * 128 * j);
-            mma_f16(o[2 * j], nh, bp[0], bp[1], o[2 * j]);
-            mma_f16(o[2 * j + 1], nh, bp[2], bp[3], o[2 * j + 1]);
+            for (int j = 0; j < 4; j++) {
+                uint32_t bq[4];
+                ldmatrix_x4(bq, (k_at ^ (uint32_t)(32 * ks)) + 2 * B * D * 2 + 16 * 256 * j);
+                mma_f16(o[2 * j], sh, bq[0], bq[1], o[2 * j]);
+                mma_f16(o[2 * j + 1], sh, bq[2], bq[3], o[2 * j + 1]);
+            }
         }
-    }
-    out += (size_t)(2 * t) * ld + g;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const int row = 8 * i + 2 * t;
-        if (row < n) {
-            out[0] = o[i][0] * GDN_Q_SCALE;
-            out[8] = o[i][2] * GDN_Q_SCALE;
+        for (int i = 0; i < 8; i++) {
+            const float2 eg = *(const float2 *)(gate + B + 8 * i + 2 * t);
+            o[i][0] *= eg.x;
+            o[i][1] *= eg.y;
+            o[i][2] *= eg.x;
+            o[i][3] *= eg.y;
         }
-        if (row + 1 < n) {
-            out[ld] = o[i][1] * GDN_Q_SCALE;
-            out[ld + 8] = o[i][3] * GDN_Q_SCALE;
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            uint32_t nh[4];
+            high_frag(&nv[2 * k], nh);
+#pragma unroll
+            for (int j = k; j < 4; j++) {
+                uint32_t bp[4];
+                ldmatrix_x4(bp, (t_at ^ (uint32_t)(32 * k)) + 2 * B * B * 2 + 16 * 128 * j);
+                mma_f16(o[2 * j], nh, bp[0], bp[1], o[2 * j]);
+                mma_f16(o[2 * j + 1], nh, bp[2], bp[3], o[2 * j + 1]);
+            }
         }
-        out += 8 * ld;
+        out += (size_t)(2 * t) * ld + g;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int row = 8 * i + 2 * t;
+            if (row < n) {
+                out[0] = o[i][0] * GDN_Q_SCALE;
+                out[8] = o[i][2] * GDN_Q_SCALE;
+            }
+            if (row + 1 < n) {
+                out[ld] = o[i][1] * GDN_Q_SCALE;
+                out[ld + 8] = o[i][3] * GDN_Q_SCALE;
+            }
+            out += 8 * ld;
+        }
     }
 
 #pragma unroll
@@ -735,27 +767,32 @@ extern "C" size_t cu_gdn_work(int k_heads, int v_heads, int max_rows)
 }
 
 /* Everything but the norm, for up to CU_ROWS spans. */
-static cudaError_t blocks_of_spans(struct cu_ctx *c, const struct cu_batch *b,
-                                   const struct cu_gdn *g, const struct gdn_work &w, int n)
+static cudaError_t stages_of_spans(struct cu_ctx *c, const struct cu_batch *b,
+                                   const struct cu_gdn *g, const struct gdn_work &w, int n,
+                                   unsigned stages)
 {
     const unsigned blocks = (unsigned)gdn_blocks(b->rows, n), heads = (unsigned)g->v_heads;
     const dim3 conv((unsigned)(2 * g->k_heads) + heads, blocks);
     const dim3 walk(heads * (D / WALK_COLS), (unsigned)n);
-    cudaError_t rc = cu_launch(c, "gdn_conv_rows", gdn_conv_rows, conv, dim3(128), 0, *b, *g, w);
-    if (rc == cudaSuccess) {
+    cudaError_t rc = cudaSuccess;
+    if (stages & GDN_CONV) {
+        rc = cu_launch(c, "gdn_conv_rows", gdn_conv_rows, conv, dim3(128), 0, *b, *g, w);
+    }
+    if (rc == cudaSuccess && stages & GDN_INNER) {
         rc = cu_launch(c, "gdn_inner", gdn_inner, dim3(heads, blocks), dim3(128), GDN_KQ_BYTES, *b,
                        *g, w);
     }
-    if (rc != cudaSuccess) {
-        return rc;
+    if (rc == cudaSuccess && stages & GDN_WALK) {
+        rc = c->path == CU_SM90 ? cu_launch(c, "gdn_walk", gdn_walk<2>, walk, dim3(128),
+                                            2 * STAGE_BYTES + 128, *b, *g, w)
+                                : cu_launch(c, "gdn_walk", gdn_walk<1>, walk, dim3(128),
+                                            STAGE_BYTES + 128, *b, *g, w);
     }
-    return c->path == CU_SM90 ? cu_launch(c, "gdn_walk", gdn_walk<2>, walk, dim3(128),
-                                          2 * STAGE_BYTES + 128, *b, *g, w)
-                              : cu_launch(c, "gdn_walk", gdn_walk<1>, walk, dim3(128),
-                                          STAGE_BYTES + 128, *b, *g, w);
+    return rc;
 }
 
-extern "C" int cu_gdn_prefill(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g)
+extern "C" int gdn_prefill_stages(struct cu_ctx *c, const struct cu_batch *b,
+                                  const struct cu_gdn *g, unsigned stages)
 {
     if (b->rows < 1 || b->spans < 1 || g->v_heads % g->k_heads) {
         return cudaErrorInvalidValue;
@@ -765,12 +802,17 @@ extern "C" int cu_gdn_prefill(struct cu_ctx *c, const struct cu_batch *b, const 
     cudaError_t rc = cudaSuccess;
     for (; rc == cudaSuccess && w.first_span < b->spans; w.first_span += CU_ROWS) {
         const int rest = b->spans - w.first_span;
-        rc = blocks_of_spans(c, b, g, w, rest < CU_ROWS ? rest : CU_ROWS);
+        rc = stages_of_spans(c, b, g, w, rest < CU_ROWS ? rest : CU_ROWS, stages);
     }
-    if (rc == cudaSuccess) {
+    if (rc == cudaSuccess && stages & GDN_NORM) {
         rc = cu_launch(c, "gdn_norm", gdn_norm,
                        dim3((unsigned)b->rows, (unsigned)(g->v_heads + 7) / 8), dim3(256), 0, *b,
                        *g, w);
     }
     return rc;
+}
+
+extern "C" int cu_gdn_prefill(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g)
+{
+    return gdn_prefill_stages(c, b, g, GDN_ALL);
 }

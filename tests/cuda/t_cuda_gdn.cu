@@ -679,11 +679,17 @@ static void t_all(enum cu_path path, bool all, float *first[2], uint64_t seed)
     t_prefill_bits(c, 85, &first[1], seed + 1);
 }
 
+#ifndef QUASAR_EMULATE
+#include "tests/cuda/gdn_time.h"
+#endif
+
 int main(int argc, char **argv)
 {
     cut_begin();
     if (argc > 1 && strcmp(argv[1], "--time") == 0) {
-        return 0;
+#ifndef QUASAR_EMULATE
+        return timing();
+#endif
     }
     enum cu_path path[2];
     const int n = cut_paths(path);
