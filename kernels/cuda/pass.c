@@ -106,6 +106,39 @@ static const float *next_norm(const struct pass *p, int i)
     return NULL;
 }
 
+/* The first product of what follows operation i, whose weights may be asked for
+ * early. */
+static const struct cu_mm_plan *next_plan(const struct pass *p, int i)
+{
+    const struct backend *b = p->b;
+    const struct cuda_layer *mtp = &b->layers[b->shape.layers];
+    for (i++; i < p->l->n; i++) {
+        const struct cuda_op *op = &p->l->op[i];
+        switch ((enum cuda_op_kind)op->kind) {
+        case OP_GDN:
+        case OP_ATTENTION:
+            return b->layers[op->layer].p_in;
+        case OP_FFN:
+            return b->layers[op->layer].p_gate_up;
+        case OP_MTP_EMBED:
+            return b->p_fc;
+        case OP_MTP_LAYER:
+            return mtp->p_in;
+        case OP_MTP_KV:
+            return mtp->p_kv;
+        case OP_HEAD:
+        case OP_MTP_HEAD:
+            return b->p_head;
+        case OP_EMBED:
+        case OP_FINAL:
+        case OP_SAVE:
+        case OP_ARGMAX:
+            break;
+        }
+    }
+    return NULL;
+}
+
 static struct cu_resid resid(const struct backend *b, int which)
 {
     return (struct cu_resid){
@@ -113,7 +146,8 @@ static struct cu_resid resid(const struct backend *b, int which)
 }
 
 /* A product of the stream as act holds it, normed. */
-static struct cu_mm normed(const struct pass *p, const struct cu_mm_plan *plan)
+static struct cu_mm normed(const struct pass *p, const struct cu_mm_plan *plan,
+                           const struct cu_mm_plan *next)
 {
     const struct backend *b = p->b;
     return (struct cu_mm){.plan = plan,
@@ -122,22 +156,29 @@ static struct cu_mm normed(const struct pass *p, const struct cu_mm_plan *plan)
                           .power = b->power[p->cur],
                           .norm_k = b->shape.hidden,
                           .eps = b->shape.eps,
-                          .work = b->mm_mem};
+                          .work = b->mm_mem,
+                          .next = next};
 }
 
 static int store(const struct pass *p, const struct cu_batch *t, const struct cu_mm_plan *plan,
-                 size_t ld)
+                 size_t ld, const struct cu_mm_plan *next)
 {
-    struct cu_mm m = normed(p, plan);
+    struct cu_mm m = normed(p, plan, next);
     m.out = CU_MM_STORE;
     m.y = p->b->proj;
     m.ldy = ld;
     return cu_mm(&p->b->cu, t, &m);
 }
 
-/* x += plan(in), prepared for the norm `next`. */
+/* What an operation leaves for the one behind it. */
+struct after {
+    const float *norm; /* that act is prepared for */
+    const struct cu_mm_plan *plan;
+};
+
+/* x += plan(in), prepared for the next norm. */
 static int residual(struct pass *p, const struct cu_batch *t, const struct cu_mm_plan *plan,
-                    struct cu_act in, const float *next)
+                    struct cu_act in, struct after next)
 {
     struct backend *b = p->b;
     struct cu_mm m = {.plan = plan,
@@ -148,17 +189,18 @@ static int residual(struct pass *p, const struct cu_batch *t, const struct cu_mm
                       .resid = resid(b, 1 - p->cur),
                       .resid_ss = b->ss[p->cur],
                       .resid_power = b->power[p->cur],
-                      .next_norm = next,
-                      .work = b->mm_mem};
+                      .next_norm = next.norm,
+                      .work = b->mm_mem,
+                      .next = next.plan};
     p->cur ^= 1;
     return cu_mm(&b->cu, t, &m);
 }
 
 static int gdn(struct pass *p, const struct cu_batch *t, const struct cuda_layer *l,
-               const float *next)
+               struct after next)
 {
     struct backend *b = p->b;
-    int rc = store(p, t, l->p_in, l->ld);
+    int rc = store(p, t, l->p_in, l->ld, l->p_out);
     if (rc == 0) {
         struct cu_gdn a = cuda_gdn_args(b, l);
         rc = cu_gdn_decode(&b->cu, t, &a);
@@ -167,10 +209,10 @@ static int gdn(struct pass *p, const struct cu_batch *t, const struct cuda_layer
 }
 
 static int attention(struct pass *p, const struct cu_batch *t, const struct cuda_layer *l,
-                     bool kv_only, const float *next)
+                     bool kv_only, struct after next)
 {
     struct backend *b = p->b;
-    int rc = store(p, t, kv_only ? l->p_kv : l->p_in, l->ld);
+    int rc = store(p, t, kv_only ? l->p_kv : l->p_in, l->ld, kv_only ? next.plan : l->p_out);
     if (rc == 0) {
         struct cu_attn a = cuda_attn_args(b, l, kv_only);
         a.max_ctx = p->l->depth;
@@ -180,25 +222,25 @@ static int attention(struct pass *p, const struct cu_batch *t, const struct cuda
 }
 
 static int ffn(struct pass *p, const struct cu_batch *t, const struct cuda_layer *l,
-               const float *next)
+               struct after next)
 {
-    struct cu_mm m = normed(p, l->p_gate_up);
+    struct cu_mm m = normed(p, l->p_gate_up, l->p_down);
     m.out = CU_MM_SILU;
     m.act = p->b->act_ffn;
     int rc = cu_mm(&p->b->cu, t, &m);
     return rc ? rc : residual(p, t, l->p_down, p->b->act_ffn, next);
 }
 
-static int embed(struct pass *p, const struct cu_batch *t, const float *next)
+static int embed(struct pass *p, const struct cu_batch *t, struct after next)
 {
     struct backend *b = p->b;
     struct cu_resid r = resid(b, 0);
     p->cur = 0;
     int rc = cu_rot(&b->cu, t, b->axis, b->inv_freq);
-    return rc ? rc : cu_embed(&b->cu, t, &b->embed, b->shape.hidden, next, b->shape.eps, &r);
+    return rc ? rc : cu_embed(&b->cu, t, &b->embed, b->shape.hidden, next.norm, b->shape.eps, &r);
 }
 
-static int mtp_embed(struct pass *p, const struct cu_batch *t, int batch, const float *next)
+static int mtp_embed(struct pass *p, const struct cu_batch *t, int batch, struct after next)
 {
     struct backend *b = p->b;
     const float *const *src = (const float *const *)(b->dec.device + b->dec.batch[batch].src);
@@ -213,20 +255,23 @@ static int mtp_embed(struct pass *p, const struct cu_batch *t, int batch, const 
                       .eps = b->shape.eps,
                       .out = CU_MM_START,
                       .resid = resid(b, 0),
-                      .next_norm = next,
-                      .work = b->mm_mem};
+                      .next_norm = next.norm,
+                      .work = b->mm_mem,
+                      .next = next.plan};
     return rc ? rc : cu_mm(&b->cu, t, &m);
 }
 
-static int mtp_layer(struct pass *p, const struct cu_batch *t, bool kv_only)
+static int mtp_layer(struct pass *p, const struct cu_batch *t, bool kv_only,
+                     const struct cu_mm_plan *plan)
 {
     struct backend *b = p->b;
     const struct cuda_layer *l = &b->layers[b->shape.layers];
-    int rc = attention(p, t, l, kv_only, l->post_norm);
+    const struct after mixer = {l->post_norm, kv_only ? plan : l->p_gate_up};
+    int rc = attention(p, t, l, kv_only, mixer);
     if (rc || kv_only) {
         return rc;
     }
-    rc = ffn(p, t, l, b->mtp_norm);
+    rc = ffn(p, t, l, (struct after){b->mtp_norm, plan});
     if (rc) {
         return rc;
     }
@@ -240,7 +285,7 @@ static const int32_t *table(const struct backend *b, size_t at)
 }
 
 /* Logits of group number `group` of the wanted rows of x. */
-static int head(struct pass *p, const float *x, int group)
+static int head(struct pass *p, const float *x, int group, const struct cu_mm_plan *next)
 {
     struct backend *b = p->b;
     const int left = p->l->outs - group * CU_ROWS;
@@ -256,7 +301,8 @@ static int head(struct pass *p, const float *x, int group)
                       .out = CU_MM_STORE,
                       .y = b->logits + (size_t)group * CU_ROWS * b->logits_ld,
                       .ldy = b->logits_ld,
-                      .work = b->mm_mem};
+                      .work = b->mm_mem,
+                      .next = next};
     return rc ? rc : cu_mm(&b->cu, &t, &m);
 }
 
@@ -282,7 +328,7 @@ static int run_op(struct pass *p, int i)
     const struct cuda_op op = p->l->op[i];
     const struct cu_batch *t = &p->batch[op.batch];
     const struct cuda_layer *l = &b->layers[op.layer];
-    const float *next = next_norm(p, i);
+    const struct after next = {next_norm(p, i), next_plan(p, i)};
     switch ((enum cuda_op_kind)op.kind) {
     case OP_EMBED:
         return embed(p, t, next);
@@ -299,13 +345,13 @@ static int run_op(struct pass *p, int i)
     case OP_MTP_EMBED:
         return mtp_embed(p, t, op.batch, next);
     case OP_MTP_LAYER:
-        return mtp_layer(p, t, false);
+        return mtp_layer(p, t, false, next.plan);
     case OP_MTP_KV:
-        return mtp_layer(p, t, true);
+        return mtp_layer(p, t, true, next.plan);
     case OP_HEAD:
-        return head(p, b->h, op.layer);
+        return head(p, b->h, op.layer, next.plan);
     case OP_MTP_HEAD:
-        return head(p, b->m, op.layer);
+        return head(p, b->m, op.layer, next.plan);
     case OP_SAVE:
         return save(p);
     case OP_ARGMAX:
