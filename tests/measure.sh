@@ -75,7 +75,7 @@ for key in what rows depth tok_s ms_per_step bytes_per_step gb_s launches_per_st
 done
 [ "$(grep -o '"what":"decode"' "$tmp/out" | wc -l)" -eq 4 ] && [ "$(grep -o '"what":"prefill"' "$tmp/out" | wc -l)" -eq 2 ] || rc=1
 result 'bench --json has its keys and rows' $rc
-refused 2 'neither decode nor prefill' bench -m "$m" --what fly && refused 2 'no synthetic model' bench --synthetic big &&
+refused 2 'none of decode' bench -m "$m" --what fly && refused 2 'no synthetic model' bench --synthetic big &&
     refused 2 '1 to 16' bench -m "$m" --rows 17 && refused 2 'goes with --synthetic' bench -m "$m" --write x &&
     refused 2 'goes with --synthetic' bench -m "$m" --tier q8 && refused 2 'given together' bench -m "$m" --synthetic demo &&
     refused 2 'exists already' bench --synthetic demo --write "$tmp/text" && refused 2 'empty' bench -m "$m" --what ''

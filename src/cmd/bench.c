@@ -18,7 +18,9 @@
 
 #define MAX_LIST     32
 #define MAX_STEPS    64
-#define WANT_SECONDS 0.4 /* of decoding per repetition */
+#define WANT_SECONDS 0.4  /* of decoding per repetition */
+#define MADE_UP_FROM 2048 /* deeper contexts are filled with random numbers */
+#define DRAFTS       4
 
 struct list {
     int v[MAX_LIST];
@@ -29,7 +31,7 @@ struct bench {
     struct engine *g;
     struct bandwidth bw;
     int reps;
-    bool json;
+    bool json, one_seq; /* the rows of a step are one sequence's */
     json_t *results;
     uint32_t drawn;
 };
@@ -78,12 +80,15 @@ static int32_t random_id(struct bench *b)
     return (int32_t)(w % (uint32_t)engine_info(b->g)->vocab_used);
 }
 
-/* A sequence of depth random tokens. */
+/* A sequence of depth random tokens, or of as many made-up states. */
 static int fill_to(struct bench *b, int depth, int *seq, struct err *e)
 {
     int rc = engine_seq_open(b->g, seq, e);
     if (rc < 0 || depth == 0) {
         return rc;
+    }
+    if (depth >= MADE_UP_FROM) {
+        return engine_seq_fill(b->g, *seq, depth, e);
     }
     int32_t *ids = mem_array((size_t)depth, sizeof *ids);
     for (int i = 0; i < depth; i++) {
@@ -115,18 +120,24 @@ static void add_result(struct bench *b, json_t *o)
     json_array_append_new(b->results, o);
 }
 
-/* Times steps of rows sequences that all start as copies of base. */
+/* Times steps of rows sequences that all start as copies of base, or of as many rows
+ * of one. */
 static int time_decode(struct bench *b, int base, const int *seqs, int rows, double *ms,
-                       struct err *e)
+                       double *launches, struct err *e)
 {
     double t[1000];
     int32_t ids[16];
     int steps = 4, rc = 0;
+    uint64_t done = 0, kernels = 0;
     for (int rep = -1; rep < b->reps && rc == 0; rep++) { /* the first warms up */
         for (int i = 0; i < rows && rc == 0; i++) {
-            rc = engine_seq_fork(b->g, seqs[i], base, e);
+            rc = i > 0 && b->one_seq ? 0 : engine_seq_fork(b->g, seqs[i], base, e);
             ids[i] = random_id(b);
         }
+        if (rc == 0) { /* pages of its own, whatever was shared */
+            rc = step(b, seqs, ids, rows, e);
+        }
+        const uint64_t before = engine_counters(b->g).kernels;
         int64_t start = clock_now(clock_real());
         for (int k = 0; k < steps && rc == 0; k++) {
             rc = step(b, seqs, ids, rows, e);
@@ -137,23 +148,36 @@ static int time_decode(struct bench *b, int base, const int *seqs, int rows, dou
             steps = steps < 4 ? 4 : steps > MAX_STEPS ? MAX_STEPS : steps;
         } else {
             t[rep] = 1e3 * each;
+            kernels += engine_counters(b->g).kernels - before;
+            done += (uint64_t)steps;
         }
     }
     *ms = rc == 0 ? median(t, b->reps) : 0;
+    *launches = done > 0 ? (double)kernels / (double)done : 0;
     return rc;
+}
+
+/* The launches of a step, or null where nothing is launched. */
+static json_t *launches_or_null(double launches)
+{
+    return launches > 0 ? json_real(launches) : json_null();
 }
 
 static int bench_decode(struct bench *b, int depth, int rows, struct err *e)
 {
     int base = -1, seqs[16], opened = 0;
+    const int own = b->one_seq ? 1 : rows;
     int rc = fill_to(b, depth, &base, e);
-    while (rc == 0 && opened < rows) {
+    while (rc == 0 && opened < own) {
         rc = engine_seq_open(b->g, &seqs[opened], e);
         opened += rc == 0;
     }
-    double ms = 0;
+    for (int i = own; i < rows; i++) {
+        seqs[i] = seqs[0];
+    }
+    double ms = 0, launches = 0;
     if (rc == 0) {
-        rc = time_decode(b, base, seqs, rows, &ms, e);
+        rc = time_decode(b, base, seqs, rows, &ms, &launches, e);
     }
     engine_seq_close(b->g, base);
     for (int i = 0; i < opened; i++) {
@@ -163,23 +187,64 @@ static int bench_decode(struct bench *b, int depth, int rows, struct err *e)
         return rc;
     }
     uint64_t bytes =
-        engine_bytes_per_step(b->g) + (uint64_t)rows * engine_bytes_per_row(b->g, depth);
+        engine_bytes_per_step(b->g) + (uint64_t)own * engine_bytes_per_row(b->g, depth);
     double gb_s = (double)bytes / 1e6 / ms;
-    json_t *o = json_pack("{s:s, s:i, s:i, s:f, s:f, s:I, s:f, s:f, s:n}", "what", "decode",
-                          "depth", depth, "rows", rows, "tok_s", 1e3 * rows / ms, "ms_per_step", ms,
-                          "bytes_per_step", (json_int_t)bytes, "gb_s", gb_s,
-                          "fraction_of_read_bandwidth", gb_s / b->bw.read, "launches_per_step");
+    json_t *o = json_pack("{s:s, s:i, s:i, s:b, s:f, s:f, s:I, s:f, s:f, s:o}", "what", "decode",
+                          "depth", depth, "rows", rows, "one_sequence", b->one_seq, "tok_s",
+                          1e3 * rows / ms, "ms_per_step", ms, "bytes_per_step", (json_int_t)bytes,
+                          "gb_s", gb_s, "fraction_of_read_bandwidth", gb_s / b->bw.read,
+                          "launches_per_step", launches_or_null(launches));
     add_result(b, o);
     if (!b->json) {
-        printf("decode   depth %6d  rows %2d   %9.1f tok/s  %9.3f ms/step  %6.1f GB/s  %3.0f %% of "
-               "reading\n",
-               depth, rows, 1e3 * rows / ms, ms, gb_s, 100 * gb_s / b->bw.read);
+        printf(
+            "decode   depth %6d  rows %2d%s  %9.1f tok/s  %9.3f ms/step  %6.1f GB/s  %3.0f %% of "
+            "reading",
+            depth, rows, b->one_seq && rows > 1 ? " of one" : "", 1e3 * rows / ms, ms, gb_s,
+            100 * gb_s / b->bw.read);
+        printf(launches > 0 ? "  %.0f launches\n" : "\n", launches);
         fflush(stdout);
     }
     return 0;
 }
 
-static int bench_prefill(struct bench *b, int depth, int n, struct err *e)
+/* Chained drafts of the MTP layer; the time of one. */
+static int bench_draft(struct bench *b, int depth, struct err *e)
+{
+    int seq = -1;
+    double t[1000];
+    int32_t ids[DRAFTS];
+    const uint64_t bytes = engine_bytes_per_draft(b->g);
+    if (bytes == 0) {
+        return err_set(e, QE_UNSUPPORTED, "the model has no MTP layer to draft with");
+    }
+    int rc = fill_to(b, depth > 0 ? depth : 1, &seq, e);
+    for (int rep = -2; rep < b->reps && rc == 0; rep++) { /* the first two warm up */
+        int64_t start = clock_now(clock_real());
+        int done = 0;
+        for (int k = 0; k < MAX_STEPS / DRAFTS && rc == 0; k++, done += DRAFTS) {
+            rc = engine_mtp_draft(b->g, seq, random_id(b), DRAFTS, ids, e);
+        }
+        if (rep >= 0) {
+            t[rep] = 1e3 * seconds_since(start) / done;
+        }
+    }
+    engine_seq_close(b->g, seq);
+    if (rc < 0) {
+        return rc;
+    }
+    const double ms = median(t, b->reps), gb_s = (double)bytes / 1e6 / ms;
+    add_result(b, json_pack("{s:s, s:i, s:f, s:I, s:f, s:f}", "what", "draft", "depth", depth,
+                            "ms_per_step", ms, "bytes_per_step", (json_int_t)bytes, "gb_s", gb_s,
+                            "fraction_of_read_bandwidth", gb_s / b->bw.read));
+    if (!b->json) {
+        printf("draft    depth %6d  %9.3f ms/draft  %6.1f GB/s  %3.0f %% of reading\n", depth, ms,
+               gb_s, 100 * gb_s / b->bw.read);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+static int bench_prefill(struct bench *b, const char *what, int depth, int n, struct err *e)
 {
     int base = -1, seq = -1;
     int rc = fill_to(b, depth, &base, e);
@@ -215,18 +280,22 @@ static int bench_prefill(struct bench *b, int depth, int n, struct err *e)
         return rc;
     }
     double ms = median(t, b->reps);
-    add_result(b, json_pack("{s:s, s:i, s:i, s:f, s:f}", "what", "prefill", "depth", depth,
+    add_result(b, json_pack("{s:s, s:i, s:i, s:f, s:f}", "what", what, "depth", depth,
                             "prompt_tokens", n, "tok_s", 1e3 * n / ms, "ttft_ms", ms));
     if (!b->json) {
-        printf("prefill  depth %6d  %6d tokens  %9.1f tok/s  %9.1f ms to the first token\n", depth,
-               n, 1e3 * n / ms, ms);
+        printf("%-8s depth %6d  %6d tokens  %9.1f tok/s  %9.2f ms to the first token\n", what,
+               depth, n, 1e3 * n / ms, ms);
         fflush(stdout);
     }
     return 0;
 }
 
+enum what { W_DECODE, W_PREFILL, W_DRAFT, W_TTFT, W_COUNT };
+
+static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft", "ttft"};
+
 struct plan {
-    bool decode, prefill;
+    bool what[W_COUNT], one_seq;
     struct list depth, prompt, rows;
 };
 
@@ -234,20 +303,22 @@ static int read_plan(const struct conf *cf, struct plan *p, struct err *e)
 {
     const char *what = conf_str(cf, "what");
     if (!*what) {
-        return err_set(e, QE_USAGE, "--what is empty: it lists decode, prefill");
+        return err_set(e, QE_USAGE, "--what is empty: it lists decode, prefill, draft, ttft");
     }
     while (*what) {
-        size_t n = strcspn(what, ",");
-        if (n == 6 && memcmp(what, "decode", n) == 0) {
-            p->decode = true;
-        } else if (n == 7 && memcmp(what, "prefill", n) == 0) {
-            p->prefill = true;
-        } else {
-            return err_set(e, QE_USAGE, "--what: \"%.*s\" is neither decode nor prefill", (int)n,
-                           what);
+        const size_t n = strcspn(what, ",");
+        int k = 0;
+        while (k < W_COUNT && (strlen(what_names[k]) != n || memcmp(what, what_names[k], n) != 0)) {
+            k++;
         }
+        if (k == W_COUNT) {
+            return err_set(e, QE_USAGE, "--what: \"%.*s\" is none of decode, prefill, draft, ttft",
+                           (int)n, what);
+        }
+        p->what[k] = true;
         what += n + (what[n] == ',');
     }
+    p->one_seq = conf_flag(cf, "one-sequence");
     int rc = parse_list(cf, "depth", 0, 1 << 20, &p->depth, e);
     if (rc == 0) {
         rc = parse_list(cf, "prompt-tokens", 1, 1 << 20, &p->prompt, e);
@@ -264,22 +335,31 @@ static int largest(const struct list *l)
     return max;
 }
 
-/* The window that the plan needs. */
+/* The window that the plan needs: steps may take 16 rows each. */
 static int plan_ctx(const struct plan *p)
 {
-    int more = p->prefill && largest(&p->prompt) > MAX_STEPS ? largest(&p->prompt) : MAX_STEPS;
-    return largest(&p->depth) + more + 64;
+    const int rows = p->one_seq ? largest(&p->rows) : 1;
+    const int steps = (MAX_STEPS + 1) * rows;
+    const int prompt = p->what[W_PREFILL] ? largest(&p->prompt) : 0;
+    return largest(&p->depth) + (prompt > steps ? prompt : steps) + 64;
 }
 
 static int measure(struct bench *b, const struct plan *p, struct err *e)
 {
     int rc = 0;
     for (int d = 0; d < p->depth.n && rc == 0; d++) {
-        for (int i = 0; p->decode && i < p->rows.n && rc == 0; i++) {
-            rc = bench_decode(b, p->depth.v[d], p->rows.v[i], e);
+        const int depth = p->depth.v[d];
+        for (int i = 0; p->what[W_DECODE] && i < p->rows.n && rc == 0; i++) {
+            rc = bench_decode(b, depth, p->rows.v[i], e);
         }
-        for (int i = 0; p->prefill && i < p->prompt.n && rc == 0; i++) {
-            rc = bench_prefill(b, p->depth.v[d], p->prompt.v[i], e);
+        if (p->what[W_DRAFT] && rc == 0) {
+            rc = bench_draft(b, depth, e);
+        }
+        if (p->what[W_TTFT] && rc == 0) {
+            rc = bench_prefill(b, "ttft", depth, 64, e);
+        }
+        for (int i = 0; p->what[W_PREFILL] && i < p->prompt.n && rc == 0; i++) {
+            rc = bench_prefill(b, "prefill", depth, p->prompt.v[i], e);
         }
     }
     return rc;
@@ -291,22 +371,31 @@ static int run_plan(const struct conf *cf, struct engine *g, const struct plan *
     uint64_t bytes = engine_bytes_per_step(g);
     size_t block = bytes < ((uint64_t)1 << 30) ? (size_t)bytes : (size_t)1 << 30;
     struct bench b = {.g = g,
-                      .bw = bandwidth_measure(block, (int)conf_int(cf, "threads", 0)),
                       .reps = (int)conf_int(cf, "reps", 5),
                       .json = conf_flag(cf, "json"),
-                      .results = json_array()};
+                      .one_seq = p->one_seq};
+    int rc = engine_bandwidth(g, (size_t)2 << 30, &b.bw.read, &b.bw.copy, e);
+    if (rc == QE_UNSUPPORTED) {
+        b.bw = bandwidth_measure(block, (int)conf_int(cf, "threads", 0));
+    } else if (rc < 0) {
+        return rc;
+    }
+    b.results = json_array();
     if (!b.json) {
         printf("%s %s on %s: %s; %.1f MB of weights per step; memory %.1f GB/s reading, %.1f "
                "copying\n",
                info->model_name, info->tier, info->backend, info->device, (double)bytes / 1e6,
                b.bw.read, b.bw.copy);
+        if (info->plan) {
+            printf("%s\n", info->plan);
+        }
     }
-    int rc = measure(&b, p, e);
+    rc = measure(&b, p, e);
     if (rc == 0 && b.json) {
-        json_print_take(json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:O}", "model",
-                                  info->model_name, "tier", info->tier, "backend", info->backend,
-                                  "device", info->device, "reps", b.reps, "read_gb_s", b.bw.read,
-                                  "copy_gb_s", b.bw.copy, "results", b.results));
+        json_print_take(json_pack(
+            "{s:s, s:s, s:s, s:s, s:s?, s:i, s:f, s:f, s:O}", "model", info->model_name, "tier",
+            info->tier, "backend", info->backend, "device", info->device, "plan", info->plan,
+            "reps", b.reps, "read_gb_s", b.bw.read, "copy_gb_s", b.bw.copy, "results", b.results));
     }
     json_decref(b.results);
     return rc;
@@ -349,7 +438,7 @@ static int bench_synthetic(const struct conf *cf, const struct plan *p,
         goto out;
     }
     if (rc == 0) {
-        rc = synth_fill(s, &src, e);
+        rc = synth_fill(s, o.backend == EB_CUDA, &src, e);
     }
     model_apply_tweak(&o, tweak);
     if (rc == 0) {
@@ -379,7 +468,7 @@ int cmd_bench(const struct conf *cf, int nargs, char **args, struct err *e)
     if (rc < 0) {
         return rc;
     }
-    struct engine_opts tweak = {.slots = largest(&p.rows) + 1};
+    struct engine_opts tweak = {.slots = (p.one_seq ? 1 : largest(&p.rows)) + 1};
     if (conf_int(cf, "ctx", 0) == 0) {
         tweak.ctx = plan_ctx(&p);
     }

@@ -108,12 +108,14 @@ const struct conf_opt options_table[] = {
      "random weights of a known shape instead of a model", true},
     {"write", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_BENCH, "FILE",
      "write the synthetic model and stop", true},
-    {"what", 0, CONF_STR, "decode,prefill", NO_BOUNDS, NULL, C_BENCH, "LIST", "decode, prefill",
-     true},
+    {"what", 0, CONF_STR, "decode,prefill", NO_BOUNDS, NULL, C_BENCH, "LIST",
+     "decode, prefill, draft, ttft", true},
     {"depth", 0, CONF_STR, "0", NO_BOUNDS, NULL, C_BENCH, "N,…", "tokens already in the context",
      true},
     {"prompt-tokens", 0, CONF_STR, "512", NO_BOUNDS, NULL, C_BENCH, "N,…", "prefill lengths", true},
     {"rows", 0, CONF_STR, "1", NO_BOUNDS, NULL, C_BENCH, "N,…", "rows per decode step", true},
+    {"one-sequence", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_BENCH, NULL,
+     "the rows of a step belong to one sequence", true},
     {"reps", 0, CONF_INT, "5", 1, 1000, NULL, C_BENCH, "N", "repetitions; medians are shown", true},
 
     /* screen */

@@ -30,7 +30,8 @@ static const struct dims known[] = {
 struct item {
     struct tensor t;
     char name[96];
-    double mid, spread; /* values are mid +- spread, uniform */
+    double mid, spread;      /* values are mid +- spread, uniform */
+    const struct item *same; /* whose data these are; NULL: its own */
 };
 
 struct synth {
@@ -170,8 +171,10 @@ void synth_free(struct synth *s)
         return;
     }
     for (size_t i = 0; i < s->n; i++) {
-        free((void *)(uintptr_t)s->items[i].t.data);
-        free((void *)(uintptr_t)s->items[i].t.scales);
+        if (!s->items[i].same) {
+            free((void *)(uintptr_t)s->items[i].t.data);
+            free((void *)(uintptr_t)s->items[i].t.scales);
+        }
     }
     free(s->items);
     json_decref(s->config);
@@ -239,25 +242,55 @@ static const struct tensor *find_item(void *ctx, const char *name)
     return NULL;
 }
 
-int synth_fill(struct synth *s, struct engine_source *out, struct err *e)
+/* The first item before i that could be the same matrix. */
+static const struct item *like(const struct synth *s, size_t i)
 {
-    uint64_t free_bytes = mem_available();
+    const struct item *it = &s->items[i];
+    for (size_t j = 0; j < i && it->t.n_dims == 2; j++) {
+        const struct item *o = &s->items[j];
+        if (!o->same && o->t.dtype == it->t.dtype && o->t.n_dims == 2 &&
+            o->t.shape[0] == it->t.shape[0] && o->t.shape[1] == it->t.shape[1] &&
+            o->spread == it->spread && o->mid == it->mid) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
+int synth_fill(struct synth *s, bool share, struct engine_source *out, struct err *e)
+{
+    uint64_t free_bytes = mem_available(), need = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        s->items[i].same = share ? like(s, i) : NULL;
+        need += s->items[i].same ? 0 : s->items[i].t.size + s->items[i].t.scale_size;
+    }
     /* The caches and the system want their share. */
-    if (s->bytes + s->bytes / 8 + ((uint64_t)256 << 20) > free_bytes) {
+    if (need + need / 8 + ((uint64_t)256 << 20) > free_bytes) {
         return err_set(e, QE_NOMEM,
                        "%s in tier %s has %.1f GB of weights; %.1f GB of memory are free: choose a "
                        "smaller tier or model",
-                       s->d->name, tier_name(s->tier), (double)s->bytes / 1e9,
+                       s->d->name, tier_name(s->tier), (double)need / 1e9,
                        (double)free_bytes / 1e9);
+    }
+    const int n = (int)s->n;
+#pragma omp parallel for schedule(dynamic)
+    for (int i = 0; i < n; i++) {
+        struct item *it = &s->items[i];
+        it->t.name = it->name;
+        if (!it->same) {
+            uint8_t *data = mem_aligned(it->t.size);
+            uint8_t *scales = it->t.scale_size ? mem_aligned(it->t.scale_size) : NULL;
+            fill(it, data, scales);
+            it->t.data = data;
+            it->t.scales = scales;
+        }
     }
     for (size_t i = 0; i < s->n; i++) {
         struct item *it = &s->items[i];
-        uint8_t *data = mem_aligned(it->t.size);
-        uint8_t *scales = it->t.scale_size ? mem_aligned(it->t.scale_size) : NULL;
-        fill(it, data, scales);
-        it->t.name = it->name;
-        it->t.data = data;
-        it->t.scales = scales;
+        if (it->same) {
+            it->t.data = it->same->t.data;
+            it->t.scales = it->same->t.scales;
+        }
     }
     *out = (struct engine_source){.find = find_item,
                                   .ctx = s,

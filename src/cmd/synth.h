@@ -1,6 +1,8 @@
 #ifndef QUASAR_CMD_SYNTH_H
 #define QUASAR_CMD_SYNTH_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "engine/engine.h"
 
@@ -19,8 +21,9 @@ void synth_free(struct synth *s);
 uint64_t synth_bytes(const struct synth *s);
 
 /* Makes the weights in memory; QE_NOMEM, with the size, when they do not fit.
- * Then *out describes them (borrowed from s). */
-int synth_fill(struct synth *s, struct engine_source *out, struct err *e);
+ * Then *out describes them (borrowed from s). share: matrices of one shape, format
+ * and scale are one in memory, for a backend that copies each of them anyway. */
+int synth_fill(struct synth *s, bool share, struct engine_source *out, struct err *e);
 
 /* Writes them to a model file instead, one tensor at a time. */
 int synth_write(const struct synth *s, const char *path, struct err *e);
