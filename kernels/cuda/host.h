@@ -168,8 +168,7 @@ struct backend {
     float *ss[2], *power[2];
     struct cu_act act, act_mid, act_ffn, act_mtp, act_head;
     uint16_t *xt, *xt_mid;
-    void *gdn_work, *attn_work, *argmax_work;
-    size_t attn_work_bytes;
+    void *gdn_work, *attn_work, *gemm_work, *argmax_work;
     int32_t *ids;
     float *margin;
     uint8_t *axis;

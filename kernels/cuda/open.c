@@ -99,8 +99,17 @@ static struct backend *outline(const struct be_shape *shape, const struct be_wei
     state_sizes(b);
     cuda_weights_list(b);
     b->weight_bytes = cuda_weights_place(b, NULL);
-    b->work_bytes = cuda_work_place(b, NULL);
     return b;
+}
+
+/* How the device is driven, and the work memory that this takes. */
+static void drive(struct backend *b, const struct be_opts *opts)
+{
+    const int cc = b->info.cc;
+    b->cu.n_sm = b->info.n_sm;
+    b->cu.path = cc == 90 && opts->cuda_path != BE_PATH_SM80 ? CU_SM90 : CU_SM80;
+    b->cu.pdl = cc >= 90 && opts->cuda_path != BE_PATH_SM80;
+    b->work_bytes = cuda_work_place(b, NULL);
 }
 
 static void outline_free(struct backend *b)
@@ -113,11 +122,10 @@ static void outline_free(struct backend *b)
     free(b);
 }
 
-static void plan_inputs(const struct backend *b, const struct be_opts *opts,
-                        const struct rt_info *info, struct cuda_needs *n)
+static void plan_inputs(const struct backend *b, const struct be_opts *opts, struct cuda_needs *n)
 {
-    *n = (struct cuda_needs){.cc = info->cc,
-                             .free = info->mem_free,
+    *n = (struct cuda_needs){.cc = b->info.cc,
+                             .free = b->info.mem_free,
                              .weights = b->weight_bytes,
                              .slot = b->slot_floats * sizeof(float),
                              .slots = b->slots,
@@ -154,7 +162,9 @@ int cuda_plan(const struct be_shape *shape, const struct be_weights *weights,
     }
     struct backend *b = outline(shape, weights, &o);
     struct cuda_needs n;
-    plan_inputs(b, opts, &info, &n);
+    b->info = info;
+    drive(b, &o);
+    plan_inputs(b, opts, &n);
     cuda_plan_make(&n, out);
     memcpy(out->device, info.name, sizeof out->device);
     outline_free(b);
@@ -169,9 +179,8 @@ static int open_device(struct backend *b, const struct be_opts *opts, struct err
         return no_device(opts->device, status, e);
     }
     const int cc = b->info.cc;
-    b->cu = (struct cu_ctx){.stream = rt_stream(b->rt), .n_sm = b->info.n_sm};
-    b->cu.path = cc == 90 && opts->cuda_path != BE_PATH_SM80 ? CU_SM90 : CU_SM80;
-    b->cu.pdl = cc >= 90 && opts->cuda_path != BE_PATH_SM80;
+    b->cu.stream = rt_stream(b->rt);
+    drive(b, opts);
     if (opts->cuda_path == BE_PATH_SM90 && cc != 90) {
         return err_set(e, QE_UNSUPPORTED,
                        "--cuda-path sm90 is for compute capability 9.0; %s has %d.%d", b->info.name,
@@ -193,7 +202,7 @@ static int open_memory(struct backend *b, const struct be_opts *opts, struct err
 {
     struct cuda_needs n;
     struct be_plan plan;
-    plan_inputs(b, opts, &b->info, &n);
+    plan_inputs(b, opts, &n);
     cuda_plan_make(&n, &plan);
     memcpy(plan.device, b->info.name, sizeof plan.device);
     if (plan.pages < b->pages) {

@@ -4,18 +4,11 @@
 
 #include "kernels/cuda/host.h"
 
-static int product(struct backend *b, const struct cu_mat *w, const uint16_t *xt,
-                   enum cu_gemm_out out, float *y, size_t ldy, int col)
+static struct cu_gemm product(struct backend *b, const struct cu_mat *w, const uint16_t *xt,
+                              enum cu_gemm_out out, float *y, size_t ldy)
 {
-    const struct cu_gemm g = {.w = w,
-                              .xt = xt,
-                              .rows = b->n_rows,
-                              .out = out,
-                              .y = y,
-                              .ldy = ldy,
-                              .col = col,
-                              .xt_out = out == CU_GEMM_SILU ? b->xt_mid : NULL};
-    return cu_gemm(&b->cu, &g);
+    return (struct cu_gemm){
+        .w = w, .xt = xt, .rows = b->n_rows, .out = out, .y = y, .ldy = ldy, .work = b->gemm_work};
 }
 
 static int norm(struct backend *b, const float *w, float *h)
@@ -26,16 +19,19 @@ static int norm(struct backend *b, const float *w, float *h)
 /* The input products from..n_in-1 of a layer, side by side in proj. */
 static int inputs(struct backend *b, const struct cuda_layer *l, int from)
 {
-    int rc = norm(b, l->norm, NULL);
-    for (int i = from; i < l->n_in && rc == 0; i++) {
-        rc = product(b, &l->in[i], b->xt, CU_GEMM_STORE, b->proj, l->ld, l->col[i] - l->col[from]);
+    struct cu_gemm g = product(b, &l->in[from], b->xt, CU_GEMM_STORE, b->proj, l->ld);
+    for (int i = from + 1; i < l->n_in; i++) {
+        g.more[i - from - 1] = &l->in[i];
     }
-    return rc;
+    int rc = norm(b, l->norm, NULL);
+    return rc ? rc : cu_gemm(&b->cu, &g);
 }
 
-static int add(struct backend *b, const struct cu_mat *w, const uint16_t *xt)
+/* x += w(xt_mid) */
+static int add(struct backend *b, const struct cu_mat *w)
 {
-    return product(b, w, xt, CU_GEMM_ADD, b->x, (size_t)b->shape.hidden, 0);
+    const struct cu_gemm g = product(b, w, b->xt_mid, CU_GEMM_ADD, b->x, (size_t)b->shape.hidden);
+    return cu_gemm(&b->cu, &g);
 }
 
 static int gdn(struct backend *b, const struct cu_batch *t, const struct cuda_layer *l)
@@ -45,7 +41,7 @@ static int gdn(struct backend *b, const struct cu_batch *t, const struct cuda_la
         struct cu_gdn a = cuda_gdn_args(b, l);
         rc = cu_gdn_prefill(&b->cu, t, &a);
     }
-    return rc ? rc : add(b, &l->out, b->xt_mid);
+    return rc ? rc : add(b, &l->out);
 }
 
 static int attention(struct backend *b, const struct cu_batch *t, const struct cuda_layer *l,
@@ -56,14 +52,16 @@ static int attention(struct backend *b, const struct cu_batch *t, const struct c
         struct cu_attn a = cuda_attn_args(b, l, kv_only);
         rc = cu_attn_prefill(&b->cu, t, &a);
     }
-    return rc || kv_only ? rc : add(b, &l->out, b->xt_mid);
+    return rc || kv_only ? rc : add(b, &l->out);
 }
 
 static int ffn(struct backend *b, const struct cuda_layer *l)
 {
+    struct cu_gemm g = product(b, &l->gate_up, b->xt, CU_GEMM_SILU, NULL, 0);
+    g.xt_out = b->xt_mid;
     int rc = norm(b, l->post_norm, NULL);
-    rc = rc ? rc : product(b, &l->gate_up, b->xt, CU_GEMM_SILU, NULL, 0, 0);
-    return rc ? rc : add(b, &l->down, b->xt_mid);
+    rc = rc ? rc : cu_gemm(&b->cu, &g);
+    return rc ? rc : add(b, &l->down);
 }
 
 static int mtp_embed(struct backend *b, const struct cu_batch *t)
@@ -73,7 +71,9 @@ static int mtp_embed(struct backend *b, const struct cu_batch *t)
     rc = rc ? rc
             : cu_pre_mtp_input(&b->cu, t, &b->embed, b->shape.hidden, src, b->enorm, b->hnorm,
                                b->shape.eps, b->xt);
-    return rc ? rc : product(b, &b->fc, b->xt, CU_GEMM_STORE, b->x, (size_t)b->shape.hidden, 0);
+    const struct cu_gemm g =
+        product(b, &b->fc, b->xt, CU_GEMM_STORE, b->x, (size_t)b->shape.hidden);
+    return rc ? rc : cu_gemm(&b->cu, &g);
 }
 
 int cuda_prefill_op(struct backend *b, struct cuda_op op)

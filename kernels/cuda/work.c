@@ -60,8 +60,8 @@ size_t cuda_work_place(struct backend *b, uint8_t *base)
     b->xt = take(&p, cu_xt_bytes(b->max_rows, s->hidden * (s->mtp ? 2 : 1)), 1);
     b->xt_mid = take(&p, cu_xt_bytes(b->max_rows, (int)most((size_t)s->ffn, mid)), 1);
     b->gdn_work = take(&p, cu_gdn_work(s->k_heads, s->v_heads, b->max_rows), 1);
-    b->attn_work_bytes = cu_attn_work(s->q_heads, s->kv_heads, b->ctx, b->max_rows);
-    b->attn_work = take(&p, b->attn_work_bytes, 1);
+    b->attn_work = take(&p, cu_attn_work(s->q_heads, s->kv_heads, b->ctx, b->max_rows), 1);
+    b->gemm_work = take(&p, cu_gemm_work(&b->cu), 1);
     b->argmax_work = take(&p, cu_argmax_work(s->vocab), 1);
     b->ids = take(&p, CUDA_MAX_OUT, sizeof(int32_t));
     b->margin = take(&p, CUDA_MAX_OUT, sizeof(float));
