@@ -178,6 +178,7 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4 ? 2 : 4)
     }
 
     pdl_wait();
+    pdl_launch(); /* the next product's weights can come meanwhile */
     int n = span.n;
     if (p.accepted) {
         n = p.accepted[blockIdx.y] < n ? p.accepted[blockIdx.y] : n;
@@ -235,7 +236,6 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4 ? 2 : 4)
             conv_new[ch + 2 * channels] = x2;
         }
     }
-    pdl_launch();
     cp_async_commit();
     cp_async_wait<0>();
     __syncthreads();

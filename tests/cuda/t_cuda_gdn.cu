@@ -655,6 +655,10 @@ static void t_all(enum cu_path path, bool all, float *first[2], uint64_t seed)
     if (all) {
         t_decode(c, 2, 2);
         t_fold(c, 1);
+        c->n_sm = 1; /* never split a head, then always when there are rows enough */
+        t_fold(c, 4);
+        c->n_sm = 1000;
+        t_fold(c, 6);
     }
     c = cut_ctx(path, false);
     static const int lengths[] = {1, 63, 64, 65, 130, 200};
