@@ -225,31 +225,29 @@ static __device__ __forceinline__ void fill_async(const struct ring *r, struct f
     cp_async_commit();
 }
 
-/* The first fills. A barrier of the block comes before and, with mbarriers, need
- * not come after. */
+/* The first fills, after a barrier of the block. */
 template <bool F8>
 static __device__ void ring_start(const struct decode_args &a, const struct jobs *w, struct ring *r,
                                   int tid)
 {
-    if (r->bulk) {
-        for (int i = 0; tid == 0 && i < r->slots - 1; i++) {
+    const int n = r->bulk ? r->slots - 1 : AHEAD;
+#pragma unroll 1
+    for (int i = 0; i < n; i++) {
+        if (tid == 0) {
             const struct fill f = feed_next<F8>(a, w, r->feed);
-            if (f.src) {
+            if (!r->bulk) {
+                r->fill[i & 1] = f;
+            } else if (f.src) {
                 fill_bulk(r, f, i);
             }
         }
-        return;
-    }
-    for (int i = 0; i < AHEAD; i++) {
-        if (tid == 0) {
-            r->fill[i] = feed_next<F8>(a, w, r->feed);
+        if (!r->bulk) {
+            __syncthreads();
+            fill_async(r, r->fill[i & 1], i, tid);
         }
-        __syncthreads();
-        fill_async(r, r->fill[i], i, tid);
     }
-    __syncthreads();
-    if (tid == 0) {
-        r->fill[0] = feed_next<F8>(a, w, r->feed);
+    if (!r->bulk) {
+        __syncthreads(); /* the entries have been read */
     }
 }
 
@@ -259,19 +257,21 @@ static __device__ __forceinline__ uint32_t ring_wait(const struct decode_args &a
                                                      const struct jobs *w, struct ring *r,
                                                      bool mine, int tid)
 {
-    if (r->bulk) {
-        if (tid == 0) {
-            const struct fill f = feed_next<F8>(a, w, r->feed);
-            if (f.src) {
-                /* The slot before this one; its phase is the one before when it wraps. */
-                const int before = r->slot > 0 ? r->slot - 1 : r->slots - 1;
-                const uint32_t phase = r->slot > 0 ? r->phase : r->phase ^ 1;
-                if (r->step > 0) {
-                    mbar_wait(r->empty + 8 * (uint32_t)before, phase);
-                }
-                fill_bulk(r, f, before);
+    if (tid == 0) {
+        const struct fill f = feed_next<F8>(a, w, r->feed);
+        if (!r->bulk) {
+            r->fill[r->step & 1] = f;
+        } else if (f.src) {
+            /* The slot of the step before; its phase is the one before when it wraps. */
+            const int before = r->slot > 0 ? r->slot - 1 : r->slots - 1;
+            const uint32_t phase = r->slot > 0 ? r->phase : r->phase ^ 1;
+            if (r->step > 0) {
+                mbar_wait(r->empty + 8 * (uint32_t)before, phase);
             }
+            fill_bulk(r, f, before);
         }
+    }
+    if (r->bulk) {
         __syncwarp();
         if (mine) {
             mbar_wait(r->full + 8 * (uint32_t)r->slot, r->phase);
@@ -281,9 +281,6 @@ static __device__ __forceinline__ uint32_t ring_wait(const struct decode_args &a
         __syncthreads();
         const int slot = r->slot + AHEAD < r->slots ? r->slot + AHEAD : r->slot + AHEAD - r->slots;
         fill_async(r, r->fill[r->step & 1], slot, tid);
-        if (tid == 0) {
-            r->fill[~r->step & 1] = feed_next<F8>(a, w, r->feed);
-        }
     }
     return r->base + (uint32_t)(r->slot * SLOT);
 }
@@ -468,7 +465,7 @@ static __device__ __forceinline__ void merge(const float *part, const float *ml,
         const float w = there ? ex2_approx(__ldcg(ml + 2 * (i + lane)) - ref) : 0;
         const float lw = there ? __ldcg(ml + 2 * (i + lane) + 1) : 0;
         const int end = n - i < 32 ? n - i : 32;
-#pragma unroll 8
+#pragma unroll 4
         for (int j = 0; j < end; j++) {
             float x[8];
             load8(part + (size_t)(i + j) * AT_D + 8 * lane, x);
