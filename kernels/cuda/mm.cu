@@ -961,11 +961,11 @@ extern "C" int cu_mm(struct cu_ctx *c, const struct cu_batch *b, const struct cu
     }
     a.counter = (uint32_t *)m->work;
     a.part = (float *)((uint8_t *)m->work + counter_bytes());
-    if (m->next && m->next->prefetch) {
+    if (m->next && m->next->prefetch[nt - 1]) {
         a.next_run = m->next->d_run;
         a.next_block = m->next->d_block;
         a.next_blocks = m->next->n_blocks;
-        a.next_bytes = m->next->prefetch;
+        a.next_bytes = m->next->prefetch[nt - 1];
     }
     a.at = mm_smem_of(p, nt);
     for (int i = 0; i < p->n; i++) {

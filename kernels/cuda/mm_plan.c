@@ -14,7 +14,9 @@ enum {
     SMEM_SM80 = 99 << 10, /* what every chip from sm_80 on gives a block */
     SMEM_SM90 = 227 << 10,
     SMEM_SHARED = 113 << 10, /* two blocks, of this kernel and the next, on one multiprocessor */
-    STAGES_SM80 = 3,         /* fixed there */
+    PREFETCH = 96 << 10,     /* what memory delivers while one product ends and the next begins */
+    PREFETCH_ALONE = 128 << 10, /* the same where the next one's blocks have no room yet */
+    STAGES_SM80 = 3,            /* fixed there */
     STAGES_MAX = 8
 };
 
@@ -354,7 +356,10 @@ int mm_plan_make(enum cu_path path, int n_sm, const struct cu_mat *const *mats, 
     }
     p->warps = path == CU_SM80 ? 4 : 8;
     p->trigger = tune->trigger ? tune->trigger - 1 : 1;
-    p->prefetch = tune->prefetch < 0 ? 0 : tune->prefetch ? tune->prefetch : 64 << 10;
+    for (int i = 0; i < 2; i++) {
+        const int bytes = i == 0 ? PREFETCH : PREFETCH_ALONE;
+        p->prefetch[i] = tune->prefetch < 0 ? 0 : tune->prefetch ? tune->prefetch : bytes;
+    }
     const int64_t steps = (int64_t)p->tiles * p->kg;
     const int64_t blocks = (int64_t)n_sm * (tune->per_sm ? tune->per_sm : 1);
     p->n_blocks = (int)(blocks < steps ? blocks : steps);

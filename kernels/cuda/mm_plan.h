@@ -85,7 +85,8 @@ struct cu_mm_plan {
     int slice;     /* steps of the longest phase */
     int warps;     /* of a block */
     int stages[2]; /* by number of n-tiles */
-    int trigger, prefetch;
+    int trigger;
+    int prefetch[2];    /* by number of n-tiles */
     struct mm_run *run; /* host */
     struct mm_phase *phase;
     struct mm_block *block;
