@@ -312,41 +312,31 @@ static __device__ __forceinline__ void scores(float (*s)[4], int tiles, uint32_t
     const int row = kr + (lane & 15), up = lane >> 4;
     const uint32_t keys = slot + (uint32_t)row * 128;
 #pragma unroll
-    for (int k = 0; k < 16; k += F8 ? 4 : 2) { /* units of 16 bytes: 2 MMA steps or 4 */
-        uint32_t f[2][4], f8[2][2][4];
+    for (int k = 0; k < 16; k += 2) { /* units of 16 bytes: one MMA step, fp8: two */
+        uint32_t r[4], f[2][4];
+        const int u = k + up;
+        ldmatrix_x4(r, keys + (uint32_t)(u / 8 * AT_BLOCK + ((u ^ row) & 7) * 16));
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int u = k + (F8 ? 2 * i : i / 2) + up;
-            if (F8 || i == 0) {
-                ldmatrix_x4(f[i], keys + (uint32_t)(u / 8 * AT_BLOCK + ((u ^ row) & 7) * 16));
-            }
+        for (int m = 0; m < 4; m++) { /* matrices: keys, keys + 8, the next unit's */
             if (F8) {
-#pragma unroll
-                for (int m = 0; m < 4; m++) { /* matrices: keys, keys + 8, next unit's */
-                    f8_pairs(f[i][m], &f8[i][m / 2][m % 2], &f8[i][m / 2][m % 2 + 2]);
-                }
+                f8_pairs(r[m], &f[m / 2][m % 2], &f[m / 2][m % 2 + 2]);
+            } else {
+                f[0][m] = r[m];
             }
         }
+        const int v = F8 ? 2 * k + (lane >> 3) : 16 * half + k + (lane >> 3 & 1);
+        const uint32_t qa = q + (uint32_t)((lane & 7) * 512 + v / 8 * 128 + ((v ^ lane) & 7) * 16);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             if (n < tiles) {
-                const int query = 8 * n + (lane & 7);
+                uint32_t b[4];
+                const uint32_t at = qa + (uint32_t)(n * 8 * 512);
                 if (F8) {
-                    /* 4 units of 16 elements: 8 units of the queries */
-#pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        uint32_t b[4];
-                        const int u = 2 * k + 4 * i + (lane >> 3);
-                        ldmatrix_x4(
-                            b, q + (uint32_t)(query * 512 + (((u ^ query) & 7) | (u & ~7)) * 16));
-                        mma_f16(s[n], f8[i][0], b[0], b[1], s[n]);
-                        mma_f16(s[n], f8[i][1], b[2], b[3], s[n]);
-                    }
+                    ldmatrix_x4(b, at);
+                    mma_f16(s[n], f[0], b[0], b[1], s[n]);
+                    mma_f16(s[n], f[1], b[2], b[3], s[n]);
                 } else {
-                    uint32_t b[2];
-                    const int u = 16 * half + k + (lane >> 3 & 1);
-                    ldmatrix_x2(b,
-                                q + (uint32_t)(query * 512 + (((u ^ query) & 7) | (u & ~7)) * 16));
+                    ldmatrix_x2(b, at);
                     mma_f16(s[n], f[0], b[0], b[1], s[n]);
                 }
             }
@@ -465,7 +455,7 @@ static __device__ __forceinline__ void merge(const float *part, const float *ml,
         const float w = there ? ex2_approx(__ldcg(ml + 2 * (i + lane)) - ref) : 0;
         const float lw = there ? __ldcg(ml + 2 * (i + lane) + 1) : 0;
         const int end = n - i < 32 ? n - i : 32;
-#pragma unroll 4
+#pragma unroll 8
         for (int j = 0; j < end; j++) {
             float x[8];
             load8(part + (size_t)(i + j) * AT_D + 8 * lane, x);
@@ -540,8 +530,8 @@ template <int NT> struct shared {
     unsigned char p[NT * 2048];     /* weights: [tile][key][8 queries] fp16 */
     unsigned char scratch[SCRATCH]; /* the new rows, 16 of K, then V; later results */
     float red[8][NT * 8];           /* a value per warp and query */
-    float top[NT * 8];
-    int pos[NT * 8]; /* of each query */
+    float top[2][NT * 8];           /* maximum of a query so far: read one, write the other */
+    int pos[NT * 8];                /* of each query */
     struct jobs jobs;
     struct cu_span span[CU_ROWS];
     struct feed feed;
@@ -665,15 +655,18 @@ static __device__ void compute_units(const struct decode_args &a, const struct j
         job = u.job;
         head = u.head;
 
-        float o[2][NT][4], m[NT][2], l[NT][2];
+        float o[2][NT][4], l[NT][2];
+        int turn = 0;
 #pragma unroll
         for (int n = 0; n < NT; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 o[0][n][i] = o[1][n][i] = 0;
             }
-            m[n][0] = m[n][1] = -INFINITY;
             l[n][0] = l[n][1] = 0;
+        }
+        for (int i = tid; i < NT * 8; i += THREADS) {
+            sh->top[0][i] = -INFINITY;
         }
         for (int split = u.split; split < u.split + u.n; split++) {
             const int from = split * SPLIT;
@@ -728,7 +721,8 @@ static __device__ void compute_units(const struct decode_args &a, const struct j
 #pragma unroll
             for (int n = 0; n < NT; n++) {
                 if (n < tiles) {
-                    float x = m[n][0], y = m[n][1];
+                    const float2 old = *(const float2 *)&sh->top[turn][8 * n + 2 * t];
+                    float x = old.x, y = old.y;
 #pragma unroll
                     for (int i = 0; i < 8; i++) {
                         const float2 r = *(const float2 *)&sh->red[i][8 * n + 2 * t];
@@ -737,9 +731,10 @@ static __device__ void compute_units(const struct decode_args &a, const struct j
                     }
                     /* Nothing of this row so far: weights of zero, not NaN. */
                     const float rx = x == -INFINITY ? 0 : x, ry = y == -INFINITY ? 0 : y;
-                    const float cx = ex2_approx(m[n][0] - rx), cy = ex2_approx(m[n][1] - ry);
-                    m[n][0] = x;
-                    m[n][1] = y;
+                    const float cx = ex2_approx(old.x - rx), cy = ex2_approx(old.y - ry);
+                    if (warp == 0 && g == 0) {
+                        *(float2 *)&sh->top[1 - turn][8 * n + 2 * t] = make_float2(x, y);
+                    }
                     const uint32_t lo =
                         f16x2_of_f32(ex2_approx(s[n][0] - rx), ex2_approx(s[n][1] - ry));
                     const uint32_t hi =
@@ -759,6 +754,7 @@ static __device__ void compute_units(const struct decode_args &a, const struct j
                     }
                 }
             }
+            turn = 1 - turn;
             __syncthreads();
 #pragma unroll 1
             for (int i = 0; i < parts; i++) {
@@ -791,9 +787,6 @@ static __device__ void compute_units(const struct decode_args &a, const struct j
                 }
                 if (g == 0) {
                     *(float2 *)&sh->red[warp][8 * n + 2 * t] = make_float2(l[n][0], l[n][1]);
-                    if (warp == 0) {
-                        *(float2 *)&sh->top[8 * n + 2 * t] = make_float2(m[n][0], m[n][1]);
-                    }
                 }
             }
         }
@@ -826,8 +819,8 @@ static __device__ void compute_units(const struct decode_args &a, const struct j
                         finish(a, row, qh, x, sum, lane);
                     } else {
                         const size_t to = ((size_t)row * a.in.q_heads + qh) * a.units;
-                        store_part(a.part, a.part_ml, to + unit_of(u.split), x, sh->top[q], sum,
-                                   lane);
+                        store_part(a.part, a.part_ml, to + unit_of(u.split), x, sh->top[turn][q],
+                                   sum, lane);
                     }
                 }
             }
