@@ -118,36 +118,64 @@ GEMM_FN void gemm_expand_w8(uint32_t *a, uint32_t w0, uint32_t w1, uint32_t lo, 
     a[3] = gemm_u32(__hmul2(__hsub2(gemm_h2(prmt(w1, 0x64646464, 0x4342)), bias), gemm_h2(hi)));
 }
 
-/* step: a 64-row step in shared memory. a[4 j + i]: register i of MMA j. */
-template <int KIND> GEMM_FN void gemm_load_a(uint32_t *a, const uint8_t *step, int rb, int lane)
+/* A lane's codes of a row block and step as they lie in shared memory. */
+template <int KIND> struct gemm_raw {
+    uint4 c[KIND == CU_W4 ? 1 : KIND == CU_W8 ? 2 : 4];
+    uint32_t s;
+};
+
+/* step: a 64-row step in shared memory. */
+template <int KIND>
+GEMM_FN void gemm_fetch(struct gemm_raw<KIND> *r, const uint8_t *step, int rb, int lane)
 {
     if constexpr (KIND == CU_W4) {
-        const uint4 c = *(const uint4 *)(step + rb * 512 + lane * 16);
-        const uint32_t s = *(const uint32_t *)(step + 2048 + (lane >> 2) * 16 + rb * 4);
-        const uint32_t lo = prmt(s, s, 0x1010), hi = prmt(s, s, 0x3232);
-        gemm_expand_w4(a, c.x, lo, hi);
-        gemm_expand_w4(a + 4, c.y, lo, hi);
-        gemm_expand_w4(a + 8, c.z, lo, hi);
-        gemm_expand_w4(a + 12, c.w, lo, hi);
+        r->c[0] = *(const uint4 *)(step + rb * 512 + lane * 16);
+        r->s = *(const uint32_t *)(step + 2048 + (lane >> 2) * 16 + rb * 4);
     } else if constexpr (KIND == CU_W8) {
         const uint8_t *half = step + (rb >> 1) * 2112, *p = half + (rb & 1) * 1024 + lane * 16;
-        const uint4 c = *(const uint4 *)p, d = *(const uint4 *)(p + 512);
-        const uint32_t s = *(const uint32_t *)(half + 2048 + (lane >> 2) * 8 + (rb & 1) * 4);
-        const uint32_t lo = prmt(s, s, 0x1010), hi = prmt(s, s, 0x3232);
-        gemm_expand_w8(a, c.x, c.y, lo, hi);
-        gemm_expand_w8(a + 4, c.z, c.w, lo, hi);
-        gemm_expand_w8(a + 8, d.x, d.y, lo, hi);
-        gemm_expand_w8(a + 12, d.z, d.w, lo, hi);
+        r->c[0] = *(const uint4 *)p;
+        r->c[1] = *(const uint4 *)(p + 512);
+        r->s = *(const uint32_t *)(half + 2048 + (lane >> 2) * 8 + (rb & 1) * 4);
     } else {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const uint4 c = *(const uint4 *)(step + rb * 2048 + j * 512 + lane * 16);
-            a[4 * j] = c.x;
-            a[4 * j + 1] = c.y;
-            a[4 * j + 2] = c.z;
-            a[4 * j + 3] = c.w;
+            r->c[j] = *(const uint4 *)(step + rb * 2048 + j * 512 + lane * 16);
         }
     }
+}
+
+/* a[4 j + i]: register i of MMA j. */
+template <int KIND> GEMM_FN void gemm_expand(uint32_t *a, const struct gemm_raw<KIND> *r)
+{
+    if constexpr (KIND == CU_W16) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            a[4 * j] = r->c[j].x;
+            a[4 * j + 1] = r->c[j].y;
+            a[4 * j + 2] = r->c[j].z;
+            a[4 * j + 3] = r->c[j].w;
+        }
+    } else {
+        const uint32_t lo = prmt(r->s, r->s, 0x1010), hi = prmt(r->s, r->s, 0x3232);
+        if constexpr (KIND == CU_W4) {
+            gemm_expand_w4(a, r->c[0].x, lo, hi);
+            gemm_expand_w4(a + 4, r->c[0].y, lo, hi);
+            gemm_expand_w4(a + 8, r->c[0].z, lo, hi);
+            gemm_expand_w4(a + 12, r->c[0].w, lo, hi);
+        } else {
+            gemm_expand_w8(a, r->c[0].x, r->c[0].y, lo, hi);
+            gemm_expand_w8(a + 4, r->c[0].z, r->c[0].w, lo, hi);
+            gemm_expand_w8(a + 8, r->c[1].x, r->c[1].y, lo, hi);
+            gemm_expand_w8(a + 12, r->c[1].z, r->c[1].w, lo, hi);
+        }
+    }
+}
+
+template <int KIND> GEMM_FN void gemm_load_a(uint32_t *a, const uint8_t *step, int rb, int lane)
+{
+    struct gemm_raw<KIND> r;
+    gemm_fetch<KIND>(&r, step, rb, lane);
+    gemm_expand<KIND>(a, &r);
 }
 
 /* ---- results ----

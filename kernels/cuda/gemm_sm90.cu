@@ -201,26 +201,67 @@ GEMM_FN void multiply(float (*d)[N / 2], int n, struct reader *in, const uint8_t
             mbar_wait(full + 8 * in->stage, in->parity);
             gemm_load_a<KIND>(a0, w + in->stage * S::w, rb, lane);
         }
-        for (int k = n & ~1;; k -= 2) {
-            const int s0 = in->stage;
-            issue<N>(d[0], a0, desc + (uint64_t)(s0 * (S::xt >> 4)));
-            advance<S>(in);
-            const int s1 = in->stage;
-            mbar_wait(full + 8 * s1, in->parity);
-            wgmma_wait<1>();
-            release(before, lane);
-            gemm_load_a<KIND>(a1, w + s1 * S::w, rb, lane);
-            issue<N>(d[0], a1, desc + (uint64_t)(s1 * (S::xt >> 4)));
-            advance<S>(in);
-            wgmma_wait<1>();
-            release(empty + 8 * s0, lane);
-            before = empty + 8 * s1;
-            if (k == 2) {
-                break;
+        int s0, s1;
+        if constexpr (KIND == CU_W16) {
+            for (int k = n & ~1;; k -= 2) {
+                s0 = in->stage;
+                issue<N>(d[0], a0, desc + (uint64_t)(s0 * (S::xt >> 4)));
+                advance<S>(in);
+                s1 = in->stage;
+                mbar_wait(full + 8 * s1, in->parity);
+                wgmma_wait<1>();
+                release(before, lane);
+                gemm_load_a<KIND>(a1, w + s1 * S::w, rb, lane);
+                issue<N>(d[0], a1, desc + (uint64_t)(s1 * (S::xt >> 4)));
+                advance<S>(in);
+                if (k == 2) {
+                    break;
+                }
+                mbar_wait(full + 8 * in->stage, in->parity);
+                wgmma_wait<1>();
+                release(empty + 8 * s0, lane);
+                before = empty + 8 * s1;
+                gemm_load_a<KIND>(a0, w + in->stage * S::w, rb, lane);
             }
-            mbar_wait(full + 8 * in->stage, in->parity);
-            gemm_load_a<KIND>(a0, w + in->stage * S::w, rb, lane);
+        } else {
+            /* One warp a scheduler: codes are read a step ahead of their expansion. At the
+             * end there is none ahead, and the last one is read again. */
+            struct gemm_raw<KIND> r0, r1;
+            struct reader next = *in;
+            advance<S>(&next);
+            mbar_wait(full + 8 * next.stage, next.parity);
+            gemm_fetch<KIND>(&r1, w + next.stage * S::w, rb, lane);
+            for (int k = n & ~1;; k -= 2) {
+                s0 = in->stage;
+                issue<N>(d[0], a0, desc + (uint64_t)(s0 * (S::xt >> 4)));
+                s1 = next.stage;
+                *in = next;
+                advance<S>(in);
+                next.stage = k > 2 ? in->stage : next.stage;
+                next.parity = k > 2 ? in->parity : next.parity;
+                mbar_wait(full + 8 * next.stage, next.parity);
+                gemm_fetch<KIND>(&r0, w + next.stage * S::w, rb, lane);
+                wgmma_wait<1>();
+                release(before, lane);
+                gemm_expand<KIND>(a1, &r1);
+                issue<N>(d[0], a1, desc + (uint64_t)(s1 * (S::xt >> 4)));
+                if (k == 2) {
+                    break;
+                }
+                advance<S>(&next);
+                mbar_wait(full + 8 * next.stage, next.parity);
+                gemm_fetch<KIND>(&r1, w + next.stage * S::w, rb, lane);
+                wgmma_wait<1>();
+                release(empty + 8 * s0, lane);
+                before = empty + 8 * s1;
+                gemm_expand<KIND>(a0, &r0);
+            }
         }
+        wgmma_wait<0>();
+        wgmma_touch<MT * N / 2>(d[0]);
+        release(empty + 8 * s0, lane);
+        release(empty + 8 * s1, lane);
+        return;
     }
     wgmma_wait<0>();
     wgmma_touch<MT * N / 2>(d[0]);

@@ -648,7 +648,7 @@ int main(int argc, char **argv)
     enum cu_path paths[2];
     const int n = cut_paths(paths);
     for (int i = 0; i < n; i++) {
-        struct cu_ctx *c = cut_ctx(paths[i], false);
+        struct cu_ctx *c = cut_ctx(paths[i], true);
 #ifndef QUASAR_EMULATE
         if (argc > 1 && strcmp(argv[1], "--time") == 0) {
             measure(c, CU_W4);
@@ -667,7 +667,6 @@ int main(int argc, char **argv)
         test_sums(c, DT_Q8_G128, 256, 128, 256, 0, false);
         test_sums(c, DT_BF16, 77, 320, 83, 3, false);
         test_sums(c, DT_F32, 192, 64, 192, 0, false);
-        c = cut_ctx(paths[i], true);
         test_silu(c, DT_Q4_G64, 192, 128);
         test_silu(c, DT_F16, 64, 192);
         test_silu(c, DT_Q8_G128, 128, 128);
