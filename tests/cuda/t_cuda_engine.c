@@ -6,7 +6,6 @@
 #include "config.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,38 +13,16 @@
 #include "base/mem.h"
 #include "kernels/backend.h"
 #include "kernels/sample.h"
+#include "tests/cuda/engtest.h"
 #include "tests/cuda/testmodel.h"
 
 enum { PROMPT = 70, STEPS = 2, WALK = 3 };
 
-static int n_tests, n_failed;
 static struct testmodel *model;
 static int32_t text[512];
 
-__attribute__((format(printf, 2, 3))) static bool ok(bool good, const char *fmt, ...)
-{
-    va_list ap;
-    printf("%sok %d - ", good ? "" : "not ", ++n_tests);
-    va_start(ap, fmt);
-    vprintf(fmt, ap);
-    va_end(ap);
-    printf("\n");
-    fflush(stdout);
-    n_failed += !good;
-    return good;
-}
-
-static void must(int rc, const struct err *e)
-{
-    if (rc < 0) {
-        printf("not ok %d - %s\nBail out!\n", n_tests + 1, e->msg);
-        exit(1);
-    }
-}
-
 static struct engine *open_engine(enum engine_backend backend, const struct engine_opts *tweak)
 {
-    const char *path = getenv("QUASAR_CUDA_PATH");
     struct engine_opts o = *tweak;
     o.backend = backend;
     o.threads = 2;
@@ -53,60 +30,12 @@ static struct engine *open_engine(enum engine_backend backend, const struct engi
     o.slots = o.slots ? o.slots : 6;
     o.vocab_used = TM_USED;
     o.chunk = o.chunk ? o.chunk : 128;
-    if (path && strcmp(path, "sm80") == 0) {
-        o.cuda_path = ECP_SM80;
-    }
+    o.cuda_path = wanted_path();
     struct engine *g = NULL;
     struct err e = ERR_INIT;
     int rc = engine_open_source(testmodel_source(model), &o, &g, &e);
-    if (rc == QE_DEVICE) {
-        printf("1..0 # SKIP %s\n", e.msg);
-        exit(0);
-    }
-    must(rc, &e);
+    need_device(rc, &e);
     return g;
-}
-
-static int open_seq(struct engine *g)
-{
-    struct err e = ERR_INIT;
-    int seq = -1;
-    must(engine_seq_open(g, &seq, &e), &e);
-    return seq;
-}
-
-static void prefill(struct engine *g, int seq, int from, int n, int max_rows, float *out)
-{
-    struct err e = ERR_INIT;
-    const int32_t last = n - 1;
-    const struct engine_prefill p = {.seq = seq,
-                                     .tokens = text + from,
-                                     .n = n,
-                                     .want = &last,
-                                     .n_want = 1,
-                                     .max_rows = max_rows};
-    must(engine_prefill(g, &p, &e), &e);
-    if (out) {
-        must(engine_logits(g, 0, out, &e), &e);
-    }
-}
-
-static void decode(struct engine *g, const int *seqs, const int32_t *ids, int n, float *out)
-{
-    struct err e = ERR_INIT;
-    must(engine_decode(g, seqs, ids, n, &e), &e);
-    for (int i = 0; i < n && out; i++) {
-        must(engine_logits(g, i, out + (size_t)i * TM_VOCAB, &e), &e);
-    }
-}
-
-static char *export_state(struct engine *g, int seq, size_t *n)
-{
-    struct err e = ERR_INIT;
-    *n = engine_seq_state_size(g, seq);
-    char *p = mem_alloc(*n);
-    must(engine_seq_export(g, seq, p, &e), &e);
-    return p;
 }
 
 /* RMS difference in parts of the standard deviation of want. */
@@ -137,8 +66,8 @@ static void beside_the_cpu(enum engine_kv kv, double limit, int prompt)
     float want[TM_VOCAB], got[TM_VOCAB];
     int a = open_seq(gpu), b = open_seq(cpu);
     printf("# %s\n", engine_info(gpu)->plan);
-    prefill(gpu, a, 0, prompt, 0, got);
-    prefill(cpu, b, 0, prompt, 0, want);
+    prefill(gpu, a, text, prompt, 0, got);
+    prefill(cpu, b, text, prompt, 0, want);
     double d = distance(got, want);
     ok(d < limit, "prefill: logits within %.4f of their deviation (limit %g)", d, limit);
     ok(got[TM_USED] == -INFINITY && got[TM_VOCAB - 1] == -INFINITY, "padding ids are -inf");
@@ -259,15 +188,15 @@ static void cuts(void)
     float want[TM_VOCAB], got[TM_VOCAB], next[TM_VOCAB];
     struct err e = ERR_INIT;
     int whole = open_seq(g), cut = open_seq(g), restored = open_seq(g);
-    prefill(g, whole, 0, N, 0, want);
-    prefill(g, cut, 0, 64, 0, NULL);
+    prefill(g, whole, text, N, 0, want);
+    prefill(g, cut, text, 64, 0, NULL);
     size_t n = 0;
     char *state = export_state(g, cut, &n);
     must(engine_seq_import(g, restored, state, n, &e), &e);
     free(state);
-    prefill(g, cut, 64, N - 64, 64, got);
+    prefill(g, cut, text + 64, N - 64, 64, got);
     ok(same(got, want, 1), "a prompt of %d cut at every 64: the same logits", N);
-    prefill(g, restored, 64, N - 64, 0, got);
+    prefill(g, restored, text + 64, N - 64, 0, got);
     ok(same(got, want, 1), "resumed from an exported state at 64: the same logits");
     decode(g, &whole, &text[N], 1, want);
     decode(g, &restored, &text[N], 1, got);
@@ -390,7 +319,7 @@ static void outputs(void)
                                      .sink = keep_row,
                                      .sink_ctx = &r};
     must(engine_prefill(g, &p, &e), &e);
-    prefill(g, other, 0, 21, 0, one);
+    prefill(g, other, text, 21, 0, one);
     ok(same(one, all + 20 * TM_VOCAB, 1), "row 20 of 40 wanted rows is that of a prompt of 21");
     must(engine_seq_fill(g, other, 600, &e), &e);
     decode(g, &other, text, 1, one);
@@ -411,10 +340,6 @@ int main(void)
 {
     const char *seed = getenv("QUASAR_TEST_SEED");
     const uint64_t s = seed ? strtoull(seed, NULL, 0) : 20;
-    if (!backend_cuda()) {
-        printf("1..0 # SKIP this build has no CUDA\n");
-        return 0;
-    }
     model = testmodel_create(s);
     for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
         text[i] = (int32_t)((i * 2654435761U + s) >> 7) % TM_USED;
@@ -428,6 +353,5 @@ int main(void)
     draws();
     outputs();
     testmodel_free(model);
-    printf("1..%d\n", n_tests);
-    return n_failed > 0;
+    return done();
 }
