@@ -282,14 +282,15 @@ static __device__ __forceinline__ void quarter_w16(float (*acc)[4], const uint8_
 /* ---- before the runs ---- */
 
 /* A thread's part of the sum of squares of row threadIdx % 16, added to that of the
- * other half of its warp: W numbers a row remain. */
+ * other half of its warp: of the W warps, W numbers a row remain. */
+template <int W>
 static __device__ __forceinline__ float row_part(const float *ss, int groups, int count)
 {
     const int row = threadIdx.x % CU_ROWS;
     float s = 0;
     if (row < count) {
 #pragma unroll 5
-        for (int i = threadIdx.x / CU_ROWS; i < groups; i += blockDim.x / CU_ROWS) {
+        for (int i = threadIdx.x / CU_ROWS; i < groups; i += W * LANES / CU_ROWS) {
             s += ss[i * CU_ROWS + row];
         }
     }
@@ -313,24 +314,8 @@ static __device__ float near_power(float x)
     return __uint_as_float((e < 97 ? 97 : e > 157 ? 157 : e) << 23);
 }
 
-/* Of row `row`: the factor that the input's norm still owes, and the power of the new
- * state. part: the parts of both sums. */
-static __device__ void put_factors(const struct mm_args &a, int warps, int row, int count,
-                                   const float *part, const float *in_power, float *factor)
-{
-    float f = 1, p = 1;
-    if (a.ss && row < count) {
-        f = row_rstd(part, warps, row, a.inv_norm_k, a.eps) / in_power[row];
-    }
-    if (a.out == CU_MM_RESIDUAL && row < count) {
-        p = near_power(row_rstd(part + warps * CU_ROWS, warps, row, a.inv_hidden, a.eps));
-    }
-    factor[row] = f;
-    factor[CU_ROWS + row] = p;
-}
-
 /* Brings a phase's slice of the rows to shared memory; x_bar counts it. */
-template <bool SM90>
+template <bool SM90, int W>
 static __device__ void stage_x(const struct mm_args &a, int count, int k0, int n, uint32_t x,
                                uint32_t x_bar)
 {
@@ -349,7 +334,7 @@ static __device__ void stage_x(const struct mm_args &a, int count, int k0, int n
         }
     } else {
         const int units = n * X_STEP / 16;
-        for (int i = threadIdx.x; i < units * count; i += blockDim.x) {
+        for (int i = threadIdx.x; i < units * count; i += W * LANES) {
             const int row = i / units, u = i % units;
             cp_async16(x + (uint32_t)row * a.at.x_row + (uint32_t)u * 16,
                        a.x + (size_t)row * a.k + k0 * 64 + u * 8);
@@ -364,14 +349,14 @@ struct offsets {
     float2 sum[2];
 };
 
-template <int NT>
+template <int NT, int W>
 static __device__ __forceinline__ struct offsets offsets_load(const struct mm_args &a, int count,
                                                               int k0, int n)
 {
     struct offsets o;
 #pragma unroll
     for (int q = 0; q < 2; q++) {
-        const int i = (int)(threadIdx.x + q * blockDim.x), col = i % (NT * 4) * 2;
+        const int i = (int)threadIdx.x + q * W * LANES, col = i % (NT * 4) * 2;
         o.sum[q] = make_float2(0, 0);
         if (i < n * NT * 4 && col < count) {
             const float *s = a.sum + (size_t)(k0 + i / (NT * 4)) * 2 * CU_ROWS + col;
@@ -382,12 +367,12 @@ static __device__ __forceinline__ struct offsets offsets_load(const struct mm_ar
     return o;
 }
 
-template <int NT>
+template <int NT, int W>
 static __device__ __forceinline__ void offsets_put(const struct offsets &o, int n, uint8_t *to)
 {
 #pragma unroll
     for (int q = 0; q < 2; q++) {
-        const int i = (int)(threadIdx.x + q * blockDim.x);
+        const int i = (int)threadIdx.x + q * W * LANES;
         if (i < n * NT * 4) {
             const float2 v = o.sum[q];
             ((float4 *)to)[i] = make_float4(-1032 * v.x, -1032 * v.y, -1152 * v.x, -1152 * v.y);
@@ -469,16 +454,22 @@ static __device__ __forceinline__ void put_store(const struct mm_args &a, const 
     }
 }
 
-/* Adds a tile's contributions in order and finishes columns warp, warp + W, ... */
-template <int NT, int W>
+/* What a warp that finishes batch rows knows of them: lane r % 16 of row r. */
+struct factors {
+    float owed;  /* by the norm on the input */
+    float power; /* of the new state */
+};
+
+/* Finishes batch rows first, first + E, ... of a tile. With `given` their sums are v;
+ * else they are the tile's contributions, added here in order. */
+template <int NC, int E>
 static __device__ __forceinline__ void finish(const struct mm_args &a, int tile, int slot0,
-                                              uint32_t meta, int count, int warp, int lane,
-                                              const float *factor)
+                                              uint32_t meta, int count, int first, int lane,
+                                              struct factors f, const float2 *given)
 {
-    constexpr int NC = 8 * NT / W;
     const int parts = MM_META_PARTS(meta);
     const struct mm_mat &m = a.mat[MM_META_MAT(meta)];
-    const float *p = a.part + (size_t)slot0 * MM_SLOT + warp * 64 + lane * 2;
+    const float *p = a.part + (size_t)slot0 * MM_SLOT + first * 64 + lane * 2;
     const int row = tile * 64 + lane_row(lane);
     float2 v[NC], old[NC], scale = {1, 1}, norm = {0, 0};
     if (m.row_scale) {
@@ -491,22 +482,23 @@ static __device__ __forceinline__ void finish(const struct mm_args &a, int tile,
     }
 #pragma unroll
     for (int c = 0; c < NC; c++) {
-        v[c] = old[c] = make_float2(0, 0);
-        if (a.out == CU_MM_RESIDUAL && warp + c * W < count) {
-            const float *x = a.resid_x + (size_t)(warp + c * W) * a.ld + row;
+        v[c] = given ? given[c] : make_float2(0, 0);
+        old[c] = make_float2(0, 0);
+        if (a.out == CU_MM_RESIDUAL && first + c * E < count) {
+            const float *x = a.resid_x + (size_t)(first + c * E) * a.ld + row;
             old[c] = make_float2(x[0], x[8]);
         }
     }
-    for (int i = 0; i < parts; i += RUN_BATCH) {
+    for (int i = 0; i < parts && !given; i += RUN_BATCH) {
 #pragma unroll
         for (int c = 0; c < NC; c++) {
-            if (warp + c * W < count) {
+            if (first + c * E < count) {
                 uint2 t[RUN_BATCH];
 #pragma unroll
                 for (int j = 0; j < RUN_BATCH; j++) {
                     t[j] = make_uint2(0, 0);
                     if (i + j < parts) {
-                        t[j] = ld_l2_8(p + (size_t)(i + j) * MM_SLOT + c * W * 64);
+                        t[j] = ld_l2_8(p + (size_t)(i + j) * MM_SLOT + c * E * 64);
                     }
                 }
 #pragma unroll
@@ -519,13 +511,14 @@ static __device__ __forceinline__ void finish(const struct mm_args &a, int tile,
     }
 #pragma unroll
     for (int c = 0; c < NC; c++) {
-        const int col = warp + c * W;
+        const int col = first + c * E;
         if (col < count) {
-            const float f = factor[col];
-            v[c].x *= scale.x * f;
-            v[c].y *= scale.y * f;
+            const float owed = __shfl_sync(ALL, f.owed, col);
+            const float power = __shfl_sync(ALL, f.power, col);
+            v[c].x *= scale.x * owed;
+            v[c].y *= scale.y * owed;
             if (resid) {
-                put_resid(a, tile, col, lane, v[c], old[c], norm, factor[CU_ROWS + col]);
+                put_resid(a, tile, col, lane, v[c], old[c], norm, power);
             } else if (a.out == CU_MM_SILU) {
                 put_silu(a, tile, col, lane, v[c]);
             } else {
@@ -571,69 +564,237 @@ static __device__ __forceinline__ void prefetch_next(const struct mm_args &a)
     }
 }
 
+/* Streaming warps, and warps that finish what they have summed. */
+template <int NT, bool SM90> struct mm_warps {
+    static constexpr int stream = SM90 ? 8 : 4;
+    static constexpr int put = SM90 && NT == 2 ? 4 : 2;
+    static constexpr int threads = (stream + put) * LANES;
+    static constexpr int per_sm = NT == 2 ? 1 : SM90 ? 2 : 3;
+};
+
+enum { BAR_STREAM = 1, BAR_FULL, BAR_EMPTY };
+
+/* Where a block's shared memory has its parts, and its barriers. */
+struct mm_room {
+    uint8_t *x, *offset;
+    float *exchange, *sums;
+    uint32_t full, empty, x_bar;
+};
+
+/* The owed factors and powers from the parts of the sums of squares. */
+template <int W>
+static __device__ __forceinline__ struct factors factors_of(const struct mm_args &a, int lane,
+                                                            int count, const float *sums,
+                                                            const float *in_power)
+{
+    struct factors f = {1, 1};
+    const int row = lane % CU_ROWS;
+    if (a.ss && row < count) {
+        f.owed = row_rstd(sums, W, row, a.inv_norm_k, a.eps) / in_power[row];
+    }
+    if (a.out == CU_MM_RESIDUAL && row < count) {
+        f.power = near_power(row_rstd(sums + W * CU_ROWS, W, row, a.inv_hidden, a.eps));
+    }
+    return f;
+}
+
+/* Is this the last of a tile's contributions? The caller's writes come first. */
+static __device__ __forceinline__ uint32_t deliver(uint32_t *counter, int lane)
+{
+    uint32_t before = 0;
+    __syncwarp();
+    if (lane == 0) {
+        fence_gpu();
+        before = atomicAdd(counter, 1u);
+    }
+    return before;
+}
+
+static __device__ __forceinline__ bool is_last(uint32_t *counter, uint32_t before, int parts,
+                                               int lane)
+{
+    const bool last = __shfl_sync(ALL, before, 0) == (uint32_t)parts - 1;
+    if (last && lane == 0) {
+        fence_gpu();
+        *counter = 0;
+    }
+    __syncwarp();
+    return last;
+}
+
+/* The warps beside the stream: they add the streaming warps' sums of a run in warp
+ * order. Warp `mine` has batch rows mine, mine + E, ..., which thus never meet another
+ * warp's again: such a row's partial sums go to scratch, and the warp that brings a
+ * tile's last one (one run later, when its writes have long arrived) adds them up and
+ * finishes. */
+template <int NT, bool SM90>
+static __device__ __forceinline__ void put_runs(const struct mm_args &a, const struct mm_block &blk,
+                                                const struct mm_room &room, int mine, int lane,
+                                                int count, const float *in_power)
+{
+    using warps = mm_warps<NT, SM90>;
+    constexpr int W = warps::stream, E = warps::put, NC = 8 * NT / E;
+    const struct mm_run *run = a.run + blk.run;
+    struct factors f = {1, 1};
+    bool pending = false;
+    int p_tile = 0, p_slot0 = 0, p_parts = 0;
+    uint32_t p_meta = 0;
+    int4 n0 = run_word(run, 0), n1 = run_word(run, 1);
+    for (int r = 0; r < blk.n_runs; r++) {
+        const int4 w0 = n0, w1 = n1;
+        const uint32_t meta = (uint32_t)w1.w;
+        const int parts = MM_META_PARTS(meta);
+        const bool last_run = MM_META_LAST(meta) != 0;
+        if (r + 1 < blk.n_runs) {
+            n0 = run_word(run + r + 1, 0);
+            n1 = run_word(run + r + 1, 1);
+        }
+        uint32_t *counter = a.counter + p_tile * MM_COUNTERS + mine;
+        const uint32_t before = pending ? deliver(counter, lane) : 0;
+        float2 v[NC];
+        float *part = a.part + (size_t)w1.y * MM_SLOT + mine * 64 + lane * 2;
+#pragma unroll
+        for (int c = 0; c < NC; c++) { /* this block's sum of earlier phases */
+            const bool sums_on = !MM_META_FIRST(meta) && mine + c * E < count;
+            v[c] = sums_on ? *(const float2 *)(part + c * E * 64) : make_float2(0, 0);
+        }
+        if (SM90) {
+            mbar_wait(room.full, (uint32_t)(r & 1));
+        } else {
+            bar_sync(BAR_FULL, warps::threads);
+        }
+        if (r == 0) {
+            f = factors_of<W>(a, lane, count, room.sums, in_power);
+        }
+        const float up = w0.w == CU_W4 ? 0.0625f : 1;
+#pragma unroll
+        for (int c = 0; c < NC; c++) {
+            if (mine + c * E < count) {
+                const float *from = room.exchange + (mine + c * E) * COL + lane * 2;
+                float2 sum = {0, 0};
+#pragma unroll
+                for (int i = 0; i < W; i++) {
+                    const float2 t = *(const float2 *)(from + i * (8 * NT * COL));
+                    sum.x += t.x;
+                    sum.y += t.y;
+                }
+                v[c].x += sum.x;
+                v[c].y += sum.y * up;
+            }
+        }
+        __syncwarp();
+        if (SM90) {
+            if (lane == 0) {
+                mbar_arrive(room.empty);
+            }
+        } else if (r + 1 < blk.n_runs) {
+            bar_arrive(BAR_EMPTY, warps::threads);
+        }
+        if (mine < count) {
+            if (last_run && parts == 1) {
+                finish<NC, E>(a, w1.x, w1.z, meta, count, mine, lane, f, v);
+            } else {
+#pragma unroll
+                for (int c = 0; c < NC; c++) {
+                    if (mine + c * E < count) {
+                        *(float2 *)(part + c * E * 64) = v[c];
+                    }
+                }
+            }
+        }
+        if (pending && is_last(counter, before, p_parts, lane)) {
+            finish<NC, E>(a, p_tile, p_slot0, p_meta, count, mine, lane, f, NULL);
+        }
+        pending = last_run && parts > 1 && mine < count;
+        p_tile = w1.x;
+        p_slot0 = w1.z;
+        p_meta = meta;
+        p_parts = parts;
+    }
+    if (pending) {
+        uint32_t *counter = a.counter + p_tile * MM_COUNTERS + mine;
+        const uint32_t before = deliver(counter, lane);
+        if (is_last(counter, before, p_parts, lane)) {
+            finish<NC, E>(a, p_tile, p_slot0, p_meta, count, mine, lane, f, NULL);
+        }
+    }
+}
+
+/* A streaming warp's place in its ring. */
+struct ring {
+    uint32_t at, begin, end; /* in shared memory, from its start */
+    uint32_t bar, bars, parity;
+};
+
 /*
  * y[row][r] = sum over k of x[row][k] W[r][k] and what follows it (finish). Block b
- * does the runs of its list, phase by phase: step i of the block is warp i % W's. At
- * a run's end the warps' sums are added in shared memory in warp order, by warp w for
- * the batch rows w and w + 8, which thus never meet another warp's again: such a row's
- * partial sums go to scratch, and the warp that brings a tile's last one adds them up
- * (one run later, when its writes have long arrived) and finishes.
+ * does the runs of its list, phase by phase: step i of the block is streaming warp
+ * i % W's. At a run's end the warps leave their sums in shared memory and go on; the
+ * other warps (put_runs) see to the rest.
  *
  * Reads every weight once; bound by that. Two blocks (this kernel's and the next's)
  * share a multiprocessor at up to 8 rows.
  */
 template <int NT, bool SM90>
-static __global__ void __launch_bounds__(SM90 ? 256 : 128, NT == 2 ? 1
-                                                           : SM90  ? 2
-                                                                   : 3)
+static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<NT, SM90>::per_sm)
     mm_kernel(const __grid_constant__ struct mm_args a, const float *in_power)
 {
-    constexpr int W = SM90 ? 8 : 4, NC = 8 * NT / W; /* warps, batch rows of each */
+    using warps = mm_warps<NT, SM90>;
+    constexpr int W = warps::stream;
     unsigned char *smem = cu_smem();
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     const int stages = SM90 ? a.stages : STAGES80;
     const struct mm_block blk = a.block[blockIdx.x];
     const struct mm_run *run = a.run + blk.run;
-    const struct mm_phase *phase = a.phase + blk.phase;
-    uint8_t *x = smem + a.at.x, *offset = smem + a.at.offset;
-    float *exchange = (float *)(smem + a.at.exchange);
-    float *factor = (float *)(smem + a.at.factor), *sums = factor + 2 * CU_ROWS;
     const uint32_t bars = smem_addr(smem + a.at.bars);
-    const uint32_t full = bars + (uint32_t)(W * stages) * 8, empty = full + 8, x_bar = full + 16;
-    const uint32_t my_bars = bars + (uint32_t)(warp * stages) * 8;
-    const uint32_t smem0 = smem_addr(smem), ring_bytes = (uint32_t)stages * MM_STAGE;
-    const uint32_t ring = (uint32_t)warp * ring_bytes, ring_end = ring + ring_bytes;
+    struct mm_room room;
+    room.x = smem + a.at.x;
+    room.offset = smem + a.at.offset;
+    room.exchange = (float *)(smem + a.at.exchange);
+    room.sums = (float *)(smem + a.at.factor);
+    room.full = bars + (uint32_t)(W * stages) * 8;
+    room.empty = room.full + 8;
+    room.x_bar = room.full + 16;
+    struct ring ring;
+    ring.begin = ring.at = (uint32_t)warp * (uint32_t)stages * MM_STAGE;
+    ring.end = ring.begin + (uint32_t)stages * MM_STAGE;
+    ring.bar = ring.bars = bars + (uint32_t)(warp * stages) * 8;
+    ring.parity = 0;
+    const uint32_t smem0 = smem_addr(smem);
     const uint64_t policy = SM90 ? l2_evict_first() : 0;
 
     /* weights first: they wait for nobody */
-    if (SM90) {
-        if (lane == 0) {
-            for (int s = 0; s < stages; s++) {
-                mbar_init(my_bars + (uint32_t)s * 8, 1);
-            }
-            if (warp == 0) {
-                mbar_init(full, W);
-                mbar_init(empty, W);
-                mbar_init(x_bar, 1);
-            }
-            mbar_fence_init();
-        }
-        __syncwarp();
-    }
     struct source src;
     src.step = warp;
     src.end = src.run = 0;
     src.left = src.units = src.bytes = src.skip = 0;
     src.src = 0;
     src.word = blk.n_runs ? run_word(run, 0) : make_int4(0, 0, 0, 0);
-    source_seek<W>(src, run, blk.n_runs);
-    for (int s = 0; s < stages; s++) {
-        source_fill<SM90>(src, run, blk.n_runs, blk.steps, lane,
-                          smem0 + ring + (uint32_t)s * MM_STAGE, my_bars + (uint32_t)s * 8, policy);
+    if (warp < W) {
+        if (SM90) {
+            if (lane == 0) {
+                for (int s = 0; s < stages; s++) {
+                    mbar_init(ring.bars + (uint32_t)s * 8, 1);
+                }
+                if (warp == 0) {
+                    mbar_init(room.full, W);
+                    mbar_init(room.empty, warps::put);
+                    mbar_init(room.x_bar, 1);
+                }
+                mbar_fence_init();
+            }
+            __syncwarp();
+        }
+        source_seek<W>(src, run, blk.n_runs);
+        for (int s = 0; s < stages; s++) {
+            source_fill<SM90>(src, run, blk.n_runs, blk.steps, lane,
+                              smem0 + ring.begin + (uint32_t)s * MM_STAGE,
+                              ring.bars + (uint32_t)s * 8, policy);
+        }
     }
     /* rows past count are zeros */
     for (uint32_t i = threadIdx.x; i < a.at.x_row * NT * 8 / 16; i += blockDim.x) {
-        ((uint4 *)x)[i] = make_uint4(0, 0, 0, 0);
+        ((uint4 *)room.x)[i] = make_uint4(0, 0, 0, 0);
     }
     if (SM90) {
         fence_proxy_async();
@@ -641,204 +802,135 @@ static __global__ void __launch_bounds__(SM90 ? 256 : 128, NT == 2 ? 1
     __syncthreads();
     pdl_wait();
     const int count = (int)ld_relaxed(a.count);
+    if (warp >= W) {
+        put_runs<NT, SM90>(a, blk, room, warp - W, lane, count, in_power);
+        return;
+    }
 
+    const struct mm_phase *phase = a.phase + blk.phase;
     float acc[4][NT][4];
     int start = 0, step = warp; /* of the run; this warp's next */
     int phase_end = 0, phases = 0;
-    uint32_t at_ring = ring, bar = my_bars, parity = 0;
-    bool launched = false, pending = false;
-    int p_tile = 0, p_slot0 = 0;
-    uint32_t p_meta = 0;
-
-    for (int r = 0;; r++) {
-        const bool more = r < blk.n_runs;
-        int4 w0 = make_int4(0, 0, 0, 0), w1 = w0;
-        if (more) {
-            if (r == phase_end) {
-                const int4 ph = *(const int4 *)(phase + phases);
-                if (phases > 0) {
-                    __syncthreads(); /* all are done with the slice before */
-                }
-                stage_x<SM90>(a, count, ph.x, ph.y, smem0 + a.at.x, x_bar);
-                const struct offsets o = offsets_load<NT>(a, count, ph.x, ph.y);
-                if (phases == 0) {
-                    const float in = a.ss ? row_part(a.ss, a.ss_groups, count) : 0;
-                    const float resid =
-                        a.resid_ss ? row_part(a.resid_ss, a.resid_groups, count) : 0;
-                    if (lane < CU_ROWS) {
-                        sums[warp * CU_ROWS + lane] = in;
-                        sums[(W + warp) * CU_ROWS + lane] = resid;
-                    }
-                }
-                offsets_put<NT>(o, ph.y, offset);
-                if (SM90) {
-                    mbar_wait(x_bar, phases & 1);
-                } else {
-                    cp_async_wait<0>();
-                }
-                __syncthreads();
-                /* not needed before the first exchange */
-                if (phases == 0 && warp == W - 1 && lane < CU_ROWS) {
-                    put_factors(a, W, lane, count, sums, in_power, factor);
-                }
-                phase_end = ph.z;
-                phases++;
+    bool launched = false;
+    int4 w0 = blk.n_runs ? run_word(run, 0) : make_int4(0, 0, 0, 0);
+    int meta = blk.n_runs ? run_word(run, 1).w : 0;
+    for (int r = 0; r < blk.n_runs; r++) {
+        if (r == phase_end) {
+            const int4 ph = *(const int4 *)(phase + phases);
+            if (phases > 0) {
+                bar_sync(BAR_STREAM, W * LANES); /* all are done with the slice before */
             }
-            if (!launched && src.step + a.trigger * W >= blk.steps) {
-                launched = true;
-                pdl_launch();
-                if (SM90 && threadIdx.x == (W - 1) * LANES) {
-                    prefetch_next(a);
+            stage_x<SM90, W>(a, count, ph.x, ph.y, smem0 + a.at.x, room.x_bar);
+            const struct offsets o = offsets_load<NT, W>(a, count, ph.x, ph.y);
+            if (phases == 0) {
+                const float in = a.ss ? row_part<W>(a.ss, a.ss_groups, count) : 0;
+                const float resid = a.resid_ss ? row_part<W>(a.resid_ss, a.resid_groups, count) : 0;
+                if (lane < CU_ROWS) {
+                    room.sums[warp * CU_ROWS + lane] = in;
+                    room.sums[(W + warp) * CU_ROWS + lane] = resid;
                 }
-                __syncwarp();
             }
-            w0 = run_word(run + r, 0);
-            w1 = run_word(run + r, 1);
-            const int end = start + w0.z, at = MM_META_K((uint32_t)w1.w) + step - start;
-            const uint8_t *xp = x + lane / 4 * a.at.x_row + lane % 4 * 32 + at * X_STEP;
-            const uint8_t *op = offset + at * (NT * 64) + lane % 4 * 16;
-            const uint32_t x8 = 8 * a.at.x_row;
+            offsets_put<NT, W>(o, ph.y, room.offset);
+            if (SM90) {
+                mbar_wait(room.x_bar, phases & 1);
+            } else {
+                cp_async_wait<0>();
+            }
+            bar_sync(BAR_STREAM, W * LANES);
+            phase_end = ph.z;
+            phases++;
+        }
+        if (!launched && src.step + a.trigger * W >= blk.steps) {
+            launched = true;
+            pdl_launch();
+            if (SM90 && threadIdx.x == (W - 1) * LANES) {
+                prefetch_next(a);
+            }
+            __syncwarp();
+        }
+        const int kind = w0.w, end = start + w0.z;
+        const int at = MM_META_K((uint32_t)meta) + step - start;
+        if (r + 1 < blk.n_runs) {
+            w0 = run_word(run + r + 1, 0);
+            meta = run_word(run + r + 1, 1).w;
+        }
+        const uint8_t *xp = room.x + lane / 4 * a.at.x_row + lane % 4 * 32 + at * X_STEP;
+        const uint8_t *op = room.offset + at * (NT * 64) + lane % 4 * 16;
+        const uint32_t x8 = 8 * a.at.x_row;
 #pragma unroll
-            for (int i = 0; i < 4 * NT; i++) {
+        for (int i = 0; i < 4 * NT; i++) {
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    acc[i / NT][i % NT][j] = 0;
-                }
+            for (int j = 0; j < 4; j++) {
+                acc[i / NT][i % NT][j] = 0;
             }
-            struct inputs<NT> in;
+        }
+        struct inputs<NT> in;
 #define UNIT_BEGIN()                                                                               \
     if (SM90) {                                                                                    \
-        mbar_wait(bar, parity);                                                                    \
+        mbar_wait(ring.bar, ring.parity);                                                          \
     } else {                                                                                       \
         cp_async_wait<STAGES80 - 1>();                                                             \
         __syncwarp();                                                                              \
     }                                                                                              \
-    const uint8_t *unit = smem + at_ring
+    const uint8_t *unit = smem + ring.at
 #define UNIT_END()                                                                                 \
     __syncwarp();                                                                                  \
-    source_fill<SM90>(src, run, blk.n_runs, blk.steps, lane, smem0 + at_ring, bar, policy);        \
-    at_ring += MM_STAGE;                                                                           \
-    bar += 8;                                                                                      \
-    if (at_ring == ring_end) {                                                                     \
-        at_ring -= ring_bytes;                                                                     \
-        bar = my_bars;                                                                             \
-        parity ^= 1;                                                                               \
+    source_fill<SM90>(src, run, blk.n_runs, blk.steps, lane, smem0 + ring.at, ring.bar, policy);   \
+    ring.at += MM_STAGE;                                                                           \
+    ring.bar += 8;                                                                                 \
+    if (ring.at == ring.end) {                                                                     \
+        ring.at = ring.begin;                                                                      \
+        ring.bar = ring.bars;                                                                      \
+        ring.parity ^= 1;                                                                          \
     }
-            if (w0.w == CU_W4) {
-                for (; step < end; step += W, xp += W * X_STEP, op += W * NT * 64) {
+        if (kind == CU_W4) {
+            for (; step < end; step += W, xp += W * X_STEP, op += W * NT * 64) {
+                UNIT_BEGIN();
+                inputs_load<NT>(in, xp, x8, op);
+                step_w4<NT>(acc, unit, lane, in);
+                UNIT_END();
+            }
+        } else if (kind == CU_W8) {
+            for (; step < end; step += W, xp += W * X_STEP, op += W * NT * 64) {
+                inputs_load<NT>(in, xp, x8, op);
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
                     UNIT_BEGIN();
-                    inputs_load<NT>(in, xp, x8, op);
-                    step_w4<NT>(acc, unit, lane, in);
+                    half_w8<NT>(acc + 2 * h, unit, lane, in);
                     UNIT_END();
                 }
-            } else if (w0.w == CU_W8) {
-                for (; step < end; step += W, xp += W * X_STEP, op += W * NT * 64) {
-                    inputs_load<NT>(in, xp, x8, op);
+            }
+        } else {
+            for (; step < end; step += W, xp += W * X_STEP, op += W * NT * 64) {
+                inputs_load<NT>(in, xp, x8, op);
 #pragma unroll
-                    for (int h = 0; h < 2; h++) {
-                        UNIT_BEGIN();
-                        half_w8<NT>(acc + 2 * h, unit, lane, in);
-                        UNIT_END();
-                    }
-                }
-            } else {
-                for (; step < end; step += W, xp += W * X_STEP, op += W * NT * 64) {
-                    inputs_load<NT>(in, xp, x8, op);
-#pragma unroll
-                    for (int q = 0; q < 4; q++) {
-                        UNIT_BEGIN();
-                        quarter_w16<NT>(acc[q], unit, lane, in);
-                        UNIT_END();
-                    }
+                for (int q = 0; q < 4; q++) {
+                    UNIT_BEGIN();
+                    quarter_w16<NT>(acc[q], unit, lane, in);
+                    UNIT_END();
                 }
             }
+        }
 #undef UNIT_BEGIN
 #undef UNIT_END
-            start = end;
+        start = end;
+        if (SM90) {
+            mbar_wait(room.empty, (uint32_t)(r & 1) ^ 1);
+        } else if (r > 0) {
+            bar_sync(BAR_EMPTY, warps::threads);
         }
-        /* The tile of the run before: its sums have had this run's time to arrive. */
-        const int p_parts = MM_META_PARTS(p_meta);
-        uint32_t *counter = a.counter + p_tile * MM_COUNTERS + warp;
-        uint32_t before = 0;
-        if (pending && warp < count && p_parts > 1) {
-            __syncwarp();
+        exchange_put<NT>(room.exchange + warp * (8 * NT * COL), acc, lane);
+        __syncwarp();
+        if (SM90) {
             if (lane == 0) {
-                fence_gpu();
-                before = atomicAdd(counter, 1u);
+                mbar_arrive(room.full);
             }
+        } else {
+            bar_arrive(BAR_FULL, warps::threads);
         }
-        if (more) {
-            float2 v[NC];
-            float *part = a.part + (size_t)w1.y * MM_SLOT + warp * 64 + lane * 2;
-#pragma unroll
-            for (int c = 0; c < NC; c++) { /* this block's sum of earlier phases */
-                const bool sums_on = !MM_META_FIRST((uint32_t)w1.w) && warp + c * W < count;
-                v[c] = sums_on ? *(const float2 *)(part + c * W * 64) : make_float2(0, 0);
-            }
-            if (SM90) {
-                mbar_wait(empty, (uint32_t)(r & 1) ^ 1);
-            } else {
-                __syncthreads();
-            }
-            exchange_put<NT>(exchange + warp * (8 * NT * COL), acc, lane);
-            if (SM90) {
-                __syncwarp();
-                if (lane == 0) {
-                    mbar_arrive(full);
-                }
-            } else {
-                __syncthreads();
-            }
-            if (warp < count) {
-                if (SM90) {
-                    mbar_wait(full, (uint32_t)(r & 1));
-                }
-                const float up = w0.w == CU_W4 ? 0.0625f : 1;
-#pragma unroll
-                for (int c = 0; c < NC; c++) {
-                    if (warp + c * W < count) {
-                        const float *from = exchange + (warp + c * W) * COL + lane * 2;
-                        float2 sum = {0, 0};
-#pragma unroll
-                        for (int i = 0; i < W; i++) {
-                            const float2 t = *(const float2 *)(from + i * (8 * NT * COL));
-                            sum.x += t.x;
-                            sum.y += t.y;
-                        }
-                        v[c].x += sum.x;
-                        v[c].y += sum.y * up;
-                        *(float2 *)(part + c * W * 64) = v[c];
-                    }
-                }
-            }
-            if (SM90) {
-                __syncwarp();
-                if (lane == 0) {
-                    mbar_arrive(empty);
-                }
-            }
-        }
-        if (pending && warp < count) {
-            bool last = true;
-            if (p_parts > 1) {
-                last = __shfl_sync(ALL, before, 0) == (uint32_t)p_parts - 1;
-                if (last && lane == 0) {
-                    fence_gpu();
-                    *counter = 0;
-                }
-                __syncwarp();
-            }
-            if (last) {
-                finish<NT, W>(a, p_tile, p_slot0, p_meta, count, warp, lane, factor);
-            }
-        }
-        if (!more) {
-            break;
-        }
-        pending = MM_META_LAST((uint32_t)w1.w) != 0;
-        p_tile = w1.x;
-        p_slot0 = w1.z;
-        p_meta = (uint32_t)w1.w;
+    }
+    if (!launched) {
+        pdl_launch();
     }
 }
 
@@ -974,7 +1066,11 @@ extern "C" int cu_mm(struct cu_ctx *c, const struct cu_batch *b, const struct cu
         a.mat[i].rows = p->mat[i].rows;
         a.mat[i].col0 = p->col0[i];
     }
-    const dim3 grid((unsigned)p->n_blocks), block((unsigned)p->warps * LANES);
+    const dim3 grid((unsigned)p->n_blocks);
+    const dim3 block(c->path == CU_SM80
+                         ? nt == 1 ? mm_warps<1, false>::threads : mm_warps<2, false>::threads
+                     : nt == 1 ? mm_warps<1, true>::threads
+                               : mm_warps<2, true>::threads);
     if (c->path == CU_SM80) {
         return nt == 1
                    ? cu_launch(c, "mm", mm_kernel<1, false>, grid, block, a.at.bytes, a, m->power)
