@@ -46,8 +46,9 @@ static cudaError_t cu_launch(struct cu_ctx *c, const char *name, void (*kernel)(
 #ifdef QUASAR_EMULATE
     return emu_launch(name, kernel, grid, block, smem, c->path == CU_SM90, c->pdl, args...);
 #else
-    if (smem > 48 << 10) {
-        /* Only ever raised: graphs already captured hold launches with more. */
+    if (smem > 32 << 10) {
+        /* The default limit is 48 KB less what the kernel has statically. Only ever
+         * raised: graphs already captured hold launches with more. */
         cudaFuncAttributes now;
         cudaError_t rc = cudaFuncGetAttributes(&now, (const void *)kernel);
         if (rc == cudaSuccess && (size_t)now.maxDynamicSharedSizeBytes < smem) {
