@@ -4,6 +4,7 @@
  * The same kernel folds: it repeats the step for recorded rows without outputs.
  */
 #include "kernels/cuda/gdn.cuh"
+#include "kernels/cuda/gdn_stages.h"
 
 enum {
     KEY_WARPS = 4,     /* of 32 keys each */
@@ -14,7 +15,7 @@ enum {
 struct gdn_step_args {
     const int32_t *accepted; /* fold: rows of each span to take, else NULL */
     float *record;           /* [rows][channels + 2 v_heads], or NULL */
-    uint32_t *count;         /* with one column warp */
+    uint32_t *count;         /* a head's blocks that are done; when it has several */
     float *o;
     bool hold; /* the state stays as it was */
 };
@@ -113,8 +114,8 @@ static __device__ __forceinline__ void put_row(const struct cu_gdn &g, int row, 
  * For each row t of a span and value head, with the state S [128 key][128 value]:
  * S' = e^g S, u = beta (v - S'^T k), S = S' + k u^T, o = S^T q.
  *
- * A block has a span's head (CW = 4, 512 threads) or 32 of its columns (CW = 1, 128
- * threads; the last of a head's four blocks does the norm). A thread keeps 8 keys
+ * A block has a span's head (CW = 4, 512 threads) or 32 or 64 of its columns (CW = 1,
+ * 2; 128 threads each; the last of a head's blocks does the norm). A thread keeps 8 keys
  * by 4 columns of S; one barrier a row adds up the keys. Every sum has the same
  * order in both and whatever the rows. q and k channels are convolved by every head
  * that shares them; the first writes their state.
@@ -128,7 +129,9 @@ static __device__ __forceinline__ void put_row(const struct cu_gdn &g, int row, 
  * Bytes: 64 KB read and 64 KB written per head and span. sm_80 and up.
  */
 template <int CW>
-__global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4 ? 2 : 4)
+__global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4   ? 2
+                                                      : CW == 2 ? 3
+                                                                : 4)
     gdn_step(const struct cu_batch b, const struct cu_gdn g, const struct gdn_step_args p)
 {
     constexpr int COLS = CW * 32, WARPS = CW * KEY_WARPS, THREADS = WARPS * 32, CH = 256 + COLS;
@@ -346,33 +349,49 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4 ? 2 : 4)
     }
 }
 
-static int step(struct cu_ctx *c, const char *name, const struct cu_batch *b,
-                const struct cu_gdn *g, struct gdn_step_args p)
+template <int CW>
+static int launch(struct cu_ctx *c, const char *name, const struct cu_batch *b,
+                  const struct cu_gdn *g, const struct gdn_step_args &p)
 {
-    const int rows = b->rows; /* one span may have them all */
-    if (b->spans < 1 || rows < 1 || rows > CU_ROWS || g->v_heads % g->k_heads) {
-        return cudaErrorInvalidValue;
-    }
-    /* Long spans of few sequences: four times the blocks pay for the exchange. */
-    if (rows >= SPLIT_ROWS * b->spans && g->v_heads * b->spans <= c->n_sm && g->work) {
-        const struct gdn_work w = gdn_layout(g->work, g->k_heads, g->v_heads, CU_ROWS, CU_ROWS);
-        p.count = w.count;
-        p.o = w.o;
-        return cu_launch(c, name, gdn_step<1>,
-                         dim3((unsigned)(g->v_heads * MAX_COL_WARPS), (unsigned)b->spans),
-                         dim3(128), (size_t)(rows * ROW_FLOATS(1)) * sizeof(float), *b, *g, p);
-    }
-    return cu_launch(c, name, gdn_step<MAX_COL_WARPS>,
-                     dim3((unsigned)g->v_heads, (unsigned)b->spans), dim3(512),
-                     (size_t)(rows * ROW_FLOATS(MAX_COL_WARPS)) * sizeof(float), *b, *g, p);
+    const dim3 grid((unsigned)(g->v_heads * (MAX_COL_WARPS / CW)), (unsigned)b->spans);
+    /* one span may have all rows */
+    const size_t smem = (size_t)(b->rows * ROW_FLOATS(CW)) * sizeof(float);
+    return cu_launch(c, name, gdn_step<CW>, grid, dim3(CW * KEY_WARPS * 32), smem, *b, *g, p);
 }
 
-extern "C" int cu_gdn_decode(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g)
+/* col_warps: 4 a head a block, 1 or 2 a part of its columns, 0 what is thought best. */
+static int step(struct cu_ctx *c, const char *name, const struct cu_batch *b,
+                const struct cu_gdn *g, struct gdn_step_args p, int col_warps)
+{
+    if (b->spans < 1 || b->rows < 1 || b->rows > CU_ROWS || g->v_heads % g->k_heads) {
+        return cudaErrorInvalidValue;
+    }
+    if (col_warps == 0) {
+        /* Long spans of few sequences: four times the blocks pay for the exchange. */
+        const bool split = b->rows >= SPLIT_ROWS * b->spans && g->v_heads * b->spans <= c->n_sm;
+        col_warps = split ? 1 : MAX_COL_WARPS;
+    }
+    if (!g->work || col_warps == MAX_COL_WARPS) {
+        return launch<MAX_COL_WARPS>(c, name, b, g, p);
+    }
+    const struct gdn_work w = gdn_layout(g->work, g->k_heads, g->v_heads, CU_ROWS, CU_ROWS);
+    p.count = w.count;
+    p.o = w.o;
+    return col_warps == 1 ? launch<1>(c, name, b, g, p) : launch<2>(c, name, b, g, p);
+}
+
+extern "C" int gdn_decode_split(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g,
+                                int col_warps)
 {
     struct gdn_step_args p = {};
     p.record = g->record;
     p.hold = g->hold;
-    return step(c, "gdn_decode", b, g, p);
+    return step(c, "gdn_decode", b, g, p, col_warps);
+}
+
+extern "C" int cu_gdn_decode(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g)
+{
+    return gdn_decode_split(c, b, g, 0);
 }
 
 extern "C" int cu_gdn_fold(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g,
@@ -388,5 +407,5 @@ extern "C" int cu_gdn_fold(struct cu_ctx *c, const struct cu_batch *b, const str
     from.col_a = channels + g->v_heads;
     from.act.x = NULL;
     p.accepted = accepted;
-    return step(c, "gdn_fold", b, &from, p);
+    return step(c, "gdn_fold", b, &from, p, 0);
 }

@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(128)
     const int head = (int)blockIdx.x;
     struct gdn_block blk;
     pdl_wait();
+    pdl_launch();
     if (!find_block(b, w, (int)blockIdx.y, &blk)) {
         return;
     }
@@ -325,6 +326,7 @@ __global__ void __launch_bounds__(128, 4)
     const int h = (int)blockIdx.x, kh = h / (p.v_heads / p.k_heads);
     struct gdn_block blk;
     pdl_wait();
+    pdl_launch();
     if (!find_block(b, w, (int)blockIdx.y, &blk)) {
         return;
     }
@@ -431,6 +433,14 @@ struct walk {
     const struct gdn_work *w;
     int h, kh, first_col;
 };
+
+/* The lane's first element of S: key 2 t, column g of the warp's. */
+static __device__ __forceinline__ float *state_at(const struct cu_gdn &p, int slot,
+                                                  const struct walk &k, int warp, int lane)
+{
+    return p.state.s + (size_t)slot * p.state.s_stride +
+           ((size_t)k.h * D + (size_t)(2 * (lane % 4))) * D + k.first_col + 16 * warp + lane / 4;
+}
 
 /* Starts the copies of a grid block's operands into a stage. */
 static __device__ __forceinline__ void fetch(const struct walk &k, const struct gdn_block &blk,
@@ -674,6 +684,7 @@ __global__ void __launch_bounds__(128)
     unsigned char *smem = cu_smem_aligned(256);
     const int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32;
     pdl_wait();
+    pdl_launch();
     const int which = w.first_span + (int)blockIdx.y;
     if (which >= spans_of(b, w)) {
         return;
@@ -692,9 +703,7 @@ __global__ void __launch_bounds__(128)
     k.kh = k.h / (p.v_heads / p.k_heads);
     k.first_col = (int)blockIdx.x % (D / WALK_COLS) * WALK_COLS;
     const size_t ld = (size_t)p.v_heads * D;
-    float *state = p.state.s + (size_t)span.slot * p.state.s_stride +
-                   ((size_t)k.h * D + (size_t)(2 * (lane % 4))) * D + k.first_col + 16 * warp +
-                   lane / 4;
+    float *state = state_at(p, span.slot, k, warp, lane);
     float s[16][4];
 #pragma unroll
     for (int i = 0; i < 16; i++) {
@@ -728,6 +737,7 @@ __global__ void __launch_bounds__(128)
                    w.v + (size_t)blk.row * ld + k.h * D + k.first_col + 16 * warp, ld);
         __syncthreads();
     }
+    state = state_at(p, span.slot, k, warp, lane);
 #pragma unroll
     for (int i = 0; i < 16; i++) {
 #pragma unroll
@@ -745,6 +755,7 @@ __global__ void __launch_bounds__(256)
     const int row = (int)blockIdx.x, lane = (int)threadIdx.x % 32;
     const int h = (int)blockIdx.y * 8 + (int)threadIdx.x / 32;
     pdl_wait();
+    pdl_launch();
     if (row >= b.count[0] || h >= g.v_heads) {
         return;
     }
