@@ -15,7 +15,7 @@ template <int KIND, int WR, int WT, int RB, int NB> struct shape80 {
 
 /* Step k of a tile into a stage of the ring. */
 template <class S>
-GEMM_FN void fetch80(uint32_t stage, const uint8_t *x, const uint8_t *const *w, int k)
+GEMM_FN void fetch80(uint32_t stage, const uint8_t *x, const uint8_t *w, uint32_t second, int k)
 {
     for (int u = (int)threadIdx.x; u < S::xt / 16; u += S::threads) {
         cp_async16(stage + u * 16, x + (size_t)k * 16384 + u * 16);
@@ -23,7 +23,8 @@ GEMM_FN void fetch80(uint32_t stage, const uint8_t *x, const uint8_t *const *w, 
 #pragma unroll
     for (int r = 0; r < S::rows / 64; r++) {
         for (int u = (int)threadIdx.x; u < S::step / 16; u += S::threads) {
-            cp_async16(stage + S::xt + r * S::step + u * 16, w[r] + (size_t)k * S::step + u * 16);
+            cp_async16(stage + S::xt + r * S::step + u * 16,
+                       w + r * second + (size_t)k * S::step + u * 16);
         }
     }
 }
@@ -50,19 +51,17 @@ __global__ void __launch_bounds__(32 * WR * WT, KIND == CU_W16 ? 1 : 2)
     const int row = (row_tile - m->first) * S::rows;
     const uint8_t *x =
         (const uint8_t *)a.xt + (size_t)(token >> 7) * a.kg * 16384 + (token & 127) * 128;
-    const uint8_t *w[S::rows / 64];
-#pragma unroll
-    for (int r = 0; r < S::rows / 64; r++) {
-        const int tile = row / 64 + r < m->tiles ? row / 64 + r : m->tiles - 1;
-        w[r] = m->data + (size_t)tile * a.kg * S::step;
-    }
+    static_assert(S::rows <= 128, "one tile or two");
+    const uint8_t *const w = m->data + (size_t)(row / 64) * a.kg * S::step;
+    /* bytes to the second tile; the first again where there is none */
+    const uint32_t second = row / 64 + 1 < m->tiles ? (uint32_t)(a.kg * S::step) : 0;
 
     pdl_wait();
     pdl_launch();
 #pragma unroll
     for (int k = 0; k < S::stages - 1; k++) {
         if (k < a.kg) {
-            fetch80<S>(base + k * S::stage, x, w, k);
+            fetch80<S>(base + k * S::stage, x, w, second, k);
         }
         cp_async_commit();
     }
@@ -80,7 +79,7 @@ __global__ void __launch_bounds__(32 * WR * WT, KIND == CU_W16 ? 1 : 2)
         __syncthreads();
         if (k + S::stages - 1 < a.kg) {
             const int to = stage == 0 ? S::stages - 1 : stage - 1;
-            fetch80<S>(base + to * S::stage, x, w, k + S::stages - 1);
+            fetch80<S>(base + to * S::stage, x, w, second, k + S::stages - 1);
         }
         cp_async_commit();
         uint32_t r[RB][16];
