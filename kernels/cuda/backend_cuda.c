@@ -260,6 +260,33 @@ static int op_final_norm(struct backend *b, struct err *e)
 
 /* ---- results ---- */
 
+/* How many outputs each group of CU_ROWS has. */
+static void put_out_counts(struct backend *b, int n)
+{
+    int32_t *count = (int32_t *)(b->dec.host + b->dec.out_count);
+    for (int g = 0; g < CUDA_MAX_OUT / CU_ROWS; g++) {
+        const int left = n - g * CU_ROWS;
+        count[2 * g] = left < 0 ? 0 : left < CU_ROWS ? left : CU_ROWS;
+    }
+}
+
+/* Which output each row of a decode batch is; false when that is no function. */
+static bool put_out_of(struct backend *b, const int32_t *rows, int n)
+{
+    int32_t *out_of = (int32_t *)(b->dec.host + b->dec.out_of);
+    bool spread = n <= CU_ROWS && b->mode == BE_DECODE;
+    for (int r = 0; r < CU_ROWS; r++) {
+        out_of[r] = -1;
+    }
+    for (int i = 0; i < n && spread; i++) {
+        spread = rows[i] < CU_ROWS && out_of[rows[i]] < 0;
+        if (spread) {
+            out_of[rows[i]] = i;
+        }
+    }
+    return spread;
+}
+
 /* Logits of rows of h or m, in groups of CU_ROWS. */
 static int head(struct backend *b, enum cuda_op_kind kind, int have, const int32_t *rows, int n,
                 struct err *e)
@@ -280,13 +307,9 @@ static int head(struct backend *b, enum cuda_op_kind kind, int have, const int32
     if (rc < 0) {
         return rc;
     }
-    int32_t *count = (int32_t *)(b->dec.host + b->dec.out_count);
-    for (int g = 0; g < CUDA_MAX_OUT / CU_ROWS; g++) {
-        const int left = n - g * CU_ROWS;
-        count[2 * g] = left < 0 ? 0 : left < CU_ROWS ? left : CU_ROWS;
-    }
-    count[2 * (CUDA_MAX_OUT / CU_ROWS)] = n;
+    put_out_counts(b, n);
     memcpy(b->dec.host + b->dec.out_rows, rows, (size_t)n * sizeof *rows);
+    b->list.spread = put_out_of(b, rows, n);
     b->list.outs = n;
     return 0;
 }
@@ -309,8 +332,7 @@ static int sample_greedy(struct backend *b, int n, int32_t *ids, struct err *e)
         if (rc < 0) {
             return rc;
         }
-        int32_t *count = (int32_t *)(b->dec.host + b->dec.out_count);
-        count[2 * (CUDA_MAX_OUT / CU_ROWS)] = b->n_out;
+        put_out_counts(b, b->n_out);
         b->list.outs = b->n_out;
     }
     int rc = append(b, OP_ARGMAX, 0, e);

@@ -122,9 +122,11 @@ struct cu_resid {
 int cu_embed(struct cu_ctx *c, const struct cu_batch *b, const struct tensor *table, int hidden,
              const float *w, float eps, struct cu_resid *out);
 
-/* h [rows][hidden] = norm(x) with w, fp32. */
+/* h [rows][hidden] = norm(x) with w, fp32. With out_of [rows] (may be NULL): row
+ * out_of[r] of out, if not negative, is also fp16 of h[r], as cu_gather makes it. */
 int cu_final_norm(struct cu_ctx *c, const struct cu_batch *b, const struct cu_resid *in, int hidden,
-                  const float *w, float eps, float *h);
+                  const float *w, float eps, float *h, const int32_t *out_of,
+                  const struct cu_act *out);
 
 /* act rows i < n (a device count) = fp16 of h[rows[i]]; the head's input. */
 int cu_gather(struct cu_ctx *c, const float *h, const int32_t *rows, const int32_t *n, int max_n,
@@ -137,7 +139,7 @@ int cu_mtp_input(struct cu_ctx *c, const struct cu_batch *b, const struct tensor
                  struct cu_act *out);
 
 /* ids[i] = lowest id among the largest logits[i][0..used); margin[i] = distance
- * to the second. work: cu_argmax_work bytes. */
+ * to the second. At most CU_ROWS rows. work: cu_argmax_work bytes, zeroed once. */
 size_t cu_argmax_work(int vocab);
 int cu_argmax(struct cu_ctx *c, const float *logits, size_t ld, int used, const int32_t *n,
               int max_n, void *work, int32_t *ids, float *margin);

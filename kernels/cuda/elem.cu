@@ -151,31 +151,40 @@ extern "C" int cu_embed(struct cu_ctx *c, const struct cu_batch *b, const struct
 }
 
 static __global__ void final_norm_kernel(const int32_t *count, const float *x, const float *ss,
-                                         int hidden, const float *w, float eps, float *h)
+                                         int hidden, const float *w, float eps, float *h,
+                                         const int32_t *out_of, struct cu_act out)
 {
     __shared__ float scratch[WARPS];
-    const int row = blockIdx.x;
+    const int row = blockIdx.x, warp = threadIdx.x / 32, col0 = threadIdx.x % 32 * 2;
     pdl_wait();
     pdl_launch();
     if (row >= *count) {
         return;
     }
+    const int to = out_of ? out_of[row] : -1;
     float mine = 0;
     for (int i = threadIdx.x; i < hidden / 64; i += THREADS) {
         mine += ss[i * CU_ROWS + row];
     }
     const float r = rstd_of(block_sum(mine, scratch), hidden, eps);
-    for (int i = threadIdx.x * 2; i < hidden; i += THREADS * 2) {
+    for (int g = warp; g < hidden / 64; g += WARPS) {
+        const int i = g * 64 + col0;
         const float2 v = *(const float2 *)(x + (size_t)row * hidden + i);
-        *(float2 *)(h + (size_t)row * hidden + i) = make_float2(v.x * r * w[i], v.y * r * w[i + 1]);
+        const float2 y = make_float2(v.x * r * w[i], v.y * r * w[i + 1]);
+        *(float2 *)(h + (size_t)row * hidden + i) = y;
+        if (to >= 0) {
+            put_act(out.x + (size_t)to * hidden + g * 64, out.sum + g * 2 * CU_ROWS + to, y);
+        }
     }
 }
 
 extern "C" int cu_final_norm(struct cu_ctx *c, const struct cu_batch *b, const struct cu_resid *in,
-                             int hidden, const float *w, float eps, float *h)
+                             int hidden, const float *w, float eps, float *h, const int32_t *out_of,
+                             const struct cu_act *out)
 {
+    const struct cu_act none = {NULL, NULL};
     return cu_launch(c, "final_norm", final_norm_kernel, dim3((unsigned)b->rows), dim3(THREADS), 0,
-                     b->count, in->x, in->ss, hidden, w, eps, h);
+                     b->count, in->x, in->ss, hidden, w, eps, h, out_of, out ? *out : none);
 }
 
 static __global__ void gather_kernel(const float *h, const int32_t *rows, const int32_t *n,
@@ -293,10 +302,13 @@ static __device__ __forceinline__ struct best best_none(void)
     return b;
 }
 
-static __global__ void argmax_scan_kernel(const float *logits, size_t ld, int used,
-                                          const int32_t *n, struct best *part)
+/* PARTS blocks to a row; the last to arrive joins what all found. */
+static __global__ void argmax_kernel(const float *logits, size_t ld, int used, const int32_t *n,
+                                     uint32_t *arrived, struct best *part, int32_t *ids,
+                                     float *margin)
 {
     __shared__ struct best scratch[SCAN / 32];
+    __shared__ bool last;
     const int row = blockIdx.y;
     pdl_wait();
     pdl_launch();
@@ -312,30 +324,33 @@ static __global__ void argmax_scan_kernel(const float *logits, size_t ld, int us
     b = best_of_block(b, scratch);
     if (threadIdx.x == 0) {
         part[row * PARTS + blockIdx.x] = b;
+        __threadfence();
+        last = atomicAdd(&arrived[row], 1u) == PARTS - 1;
     }
-}
-
-static __global__ void argmax_join_kernel(const int32_t *n, const struct best *part, int32_t *ids,
-                                          float *margin)
-{
-    __shared__ struct best scratch[PARTS / 32];
-    const int row = blockIdx.x;
-    pdl_wait();
-    pdl_launch();
-    if (row >= *n) {
+    __syncthreads();
+    if (!last) {
         return;
     }
-    const struct best b = best_of_block(part[row * PARTS + threadIdx.x], scratch);
+    __threadfence();
+    const volatile struct best *from = part + row * PARTS;
+    b = best_none();
+    if (threadIdx.x < PARTS) {
+        b.v = from[threadIdx.x].v;
+        b.second = from[threadIdx.x].second;
+        b.id = from[threadIdx.x].id;
+    }
+    b = best_of_block(b, scratch);
     if (threadIdx.x == 0) {
         ids[row] = b.id == INT32_MAX ? 0 : b.id; /* nothing but NaN */
         margin[row] = b.v - b.second;
+        arrived[row] = 0;
     }
 }
 
 extern "C" size_t cu_argmax_work(int vocab)
 {
     (void)vocab;
-    return sizeof(struct best) * PARTS * CU_ROWS;
+    return 256 + sizeof(struct best) * PARTS * CU_ROWS;
 }
 
 extern "C" int cu_argmax(struct cu_ctx *c, const float *logits, size_t ld, int used,
@@ -344,15 +359,9 @@ extern "C" int cu_argmax(struct cu_ctx *c, const float *logits, size_t ld, int u
     if (max_n > CU_ROWS || used < 1) {
         return cudaErrorInvalidValue;
     }
-    struct best *part = (struct best *)work;
-    const cudaError_t rc =
-        cu_launch(c, "argmax_scan", argmax_scan_kernel, dim3(PARTS, (unsigned)max_n), dim3(SCAN), 0,
-                  logits, ld, used, n, part);
-    if (rc != cudaSuccess) {
-        return rc;
-    }
-    return cu_launch(c, "argmax_join", argmax_join_kernel, dim3((unsigned)max_n), dim3(PARTS), 0, n,
-                     part, ids, margin);
+    struct best *part = (struct best *)((unsigned char *)work + 256);
+    return cu_launch(c, "argmax", argmax_kernel, dim3(PARTS, (unsigned)max_n), dim3(SCAN), 0,
+                     logits, ld, used, n, (uint32_t *)work, part, ids, margin);
 }
 
 /* ---- rotary angles ---- */

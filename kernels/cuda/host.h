@@ -59,12 +59,13 @@ struct cuda_table {
 };
 
 /* A block of tables: the same offsets in device memory and in every stage. After
- * the batches: the rows of h (or m) that the head wants, in groups of CU_ROWS with
- * a count [2] each, then the count of them all; the rows to save and their slots;
- * the page tables of all batches. */
+ * the batches: their rows together, for the rotary angles (the second batch's rope and
+ * angles follow the first's); the rows of h (or m) that the head wants, in groups of
+ * CU_ROWS with a count [2] each, and the other way round, of which output a row is;
+ * the rows to save and their slots; the page tables of all batches. */
 struct cuda_block {
     struct cuda_table batch[CUDA_BATCHES];
-    size_t out_count, out_rows, save_count, save_row, save_slot, page;
+    size_t rot_count, out_of, out_count, out_rows, save_count, save_row, save_slot, page;
     size_t page_cap; /* entries */
     size_t size;
     uint8_t *device;
@@ -110,8 +111,9 @@ struct cuda_list {
     int n, n_batches;
     struct cuda_bounds batch[CUDA_BATCHES];
     int outs, saves;
-    int depth; /* no position of the batches reaches this */
-    bool open; /* a stage of tables is being written for it */
+    bool spread; /* the outputs are distinct rows of a decode batch, one group of them */
+    int depth;   /* no position of the batches reaches this */
+    bool open;   /* a stage of tables is being written for it */
     struct cuda_op *op;
 };
 

@@ -14,7 +14,8 @@ struct pass {
     struct backend *b;
     const struct cuda_list *l;
     struct cu_batch batch[CUDA_BATCHES];
-    int cur;
+    int cur;       /* which norm state is current */
+    bool gathered; /* act_head holds what the next head call wants */
 };
 
 struct cu_gdn cuda_gdn_args(const struct backend *b, const struct cuda_layer *l)
@@ -236,8 +237,12 @@ static int embed(struct pass *p, const struct cu_batch *t, struct after next)
     struct backend *b = p->b;
     struct cu_resid r = resid(b, 0);
     p->cur = 0;
-    int rc = cu_rot(&b->cu, t, b->axis, b->inv_freq);
-    return rc ? rc : cu_embed(&b->cu, t, &b->embed, b->shape.hidden, next.norm, b->shape.eps, &r);
+    return cu_embed(&b->cu, t, &b->embed, b->shape.hidden, next.norm, b->shape.eps, &r);
+}
+
+static const int32_t *table(const struct backend *b, size_t at)
+{
+    return (const int32_t *)(b->dec.device + at);
 }
 
 static int mtp_embed(struct pass *p, const struct cu_batch *t, int batch, struct after next)
@@ -245,10 +250,8 @@ static int mtp_embed(struct pass *p, const struct cu_batch *t, int batch, struct
     struct backend *b = p->b;
     const float *const *src = (const float *const *)(b->dec.device + b->dec.batch[batch].src);
     p->cur = 0;
-    int rc = cu_rot(&b->cu, t, b->axis, b->inv_freq);
-    rc = rc ? rc
-            : cu_mtp_input(&b->cu, t, &b->embed, b->shape.hidden, src, b->enorm, b->hnorm,
-                           b->shape.eps, &b->act_mtp);
+    int rc = cu_mtp_input(&b->cu, t, &b->embed, b->shape.hidden, src, b->enorm, b->hnorm,
+                          b->shape.eps, &b->act_mtp);
     struct cu_mm m = {.plan = b->p_fc,
                       .in = b->act_mtp,
                       .norm_k = b->shape.hidden,
@@ -276,12 +279,8 @@ static int mtp_layer(struct pass *p, const struct cu_batch *t, bool kv_only,
         return rc;
     }
     struct cu_resid r = resid(b, p->cur);
-    return cu_final_norm(&b->cu, t, &r, b->shape.hidden, b->mtp_norm, b->shape.eps, b->m);
-}
-
-static const int32_t *table(const struct backend *b, size_t at)
-{
-    return (const int32_t *)(b->dec.device + at);
+    return cu_final_norm(&b->cu, t, &r, b->shape.hidden, b->mtp_norm, b->shape.eps, b->m,
+                         p->gathered ? table(b, b->dec.out_of) : NULL, &b->act_head);
 }
 
 /* Logits of group number `group` of the wanted rows of x. */
@@ -293,8 +292,12 @@ static int head(struct pass *p, const float *x, int group, const struct cu_mm_pl
                                .rows = left < CU_ROWS ? left : CU_ROWS,
                                .spans = 0,
                                .mode = BE_DECODE};
-    int rc = cu_gather(&b->cu, x, table(b, b->dec.out_rows) + group * CU_ROWS, t.count, t.rows,
+    int rc = 0;
+    if (!p->gathered) {
+        rc = cu_gather(&b->cu, x, table(b, b->dec.out_rows) + group * CU_ROWS, t.count, t.rows,
                        b->shape.hidden, &b->act_head);
+    }
+    p->gathered = false;
     struct cu_mm m = {.plan = b->p_head,
                       .in = b->act_head,
                       .eps = b->shape.eps,
@@ -309,9 +312,33 @@ static int head(struct pass *p, const float *x, int group, const struct cu_mm_pl
 static int argmax(struct pass *p)
 {
     struct backend *b = p->b;
-    const int32_t *n = table(b, b->dec.out_count) + 2 * (CUDA_MAX_OUT / CU_ROWS);
-    return cu_argmax(&b->cu, b->logits, b->logits_ld, b->shape.vocab_used, n, p->l->outs,
-                     b->argmax_work, b->ids, b->margin);
+    int rc = 0;
+    for (int at = 0; at < p->l->outs && rc == 0; at += CU_ROWS) {
+        const int left = p->l->outs - at;
+        rc =
+            cu_argmax(&b->cu, b->logits + (size_t)at * b->logits_ld, b->logits_ld,
+                      b->shape.vocab_used, table(b, b->dec.out_count) + 2 * (at / CU_ROWS),
+                      left < CU_ROWS ? left : CU_ROWS, b->argmax_work, b->ids + at, b->margin + at);
+    }
+    return rc;
+}
+
+/* Whether the norm at the end of operation i may hand its rows to the head directly:
+ * the head comes right behind it. */
+static bool head_follows(const struct cuda_list *l, int i, enum cuda_op_kind head)
+{
+    return l->spread && i + 1 < l->n && l->op[i + 1].kind == head;
+}
+
+/* The angles of all rows of the list at once. */
+static int angles(struct pass *p)
+{
+    const struct backend *b = p->b;
+    struct cu_batch t = p->batch[0];
+    const int last = p->l->n_batches - 1;
+    t.count = table(b, b->dec.rot_count);
+    t.rows = last * CU_ROWS + p->batch[last].rows;
+    return cu_rot(&p->b->cu, &t, b->axis, b->inv_freq);
 }
 
 static int save(struct pass *p)
@@ -339,12 +366,15 @@ static int run_op(struct pass *p, int i)
     case OP_FFN:
         return ffn(p, t, l, next);
     case OP_FINAL: {
-        struct cu_resid r = resid(b, p->cur);
-        return cu_final_norm(&b->cu, t, &r, b->shape.hidden, b->norm, b->shape.eps, b->h);
+        const struct cu_resid r = resid(b, p->cur);
+        p->gathered = head_follows(p->l, i, OP_HEAD);
+        return cu_final_norm(&b->cu, t, &r, b->shape.hidden, b->norm, b->shape.eps, b->h,
+                             p->gathered ? table(b, b->dec.out_of) : NULL, &b->act_head);
     }
     case OP_MTP_EMBED:
         return mtp_embed(p, t, op.batch, next);
     case OP_MTP_LAYER:
+        p->gathered = head_follows(p->l, i, OP_MTP_HEAD);
         return mtp_layer(p, t, false, next.plan);
     case OP_MTP_KV:
         return mtp_layer(p, t, true, next.plan);
@@ -366,7 +396,7 @@ int cuda_pass_run(struct backend *b, const struct cuda_list *l)
     for (int i = 0; i < l->n_batches; i++) {
         p.batch[i] = cuda_block_view(b, &b->dec, i, l->batch[i], BE_DECODE);
     }
-    int rc = 0;
+    int rc = l->n_batches > 0 ? angles(&p) : 0;
     for (int i = 0; i < l->n && rc == 0; i++) {
         rc = run_op(&p, i);
     }

@@ -24,7 +24,6 @@ static void table_layout(struct cuda_table *t, size_t *used, int rows)
     t->pos = take(used, n, sizeof(int32_t));
     t->span_of = take(used, n, sizeof(int32_t));
     t->span = take(used, n, sizeof(struct cu_span));
-    t->rope = take(used, n, 3 * sizeof(int32_t));
     t->src = take(used, n, sizeof(float *));
 }
 
@@ -33,7 +32,11 @@ size_t cuda_block_layout(struct cuda_block *k, int rows0, int rows1, size_t page
     size_t used = 0;
     table_layout(&k->batch[0], &used, rows0);
     table_layout(&k->batch[1], &used, rows1);
-    k->out_count = take(&used, (CUDA_MAX_OUT / CU_ROWS + 1) * 2, sizeof(int32_t));
+    k->batch[0].rope = take(&used, (size_t)(rows0 + rows1), 3 * sizeof(int32_t));
+    k->batch[1].rope = k->batch[0].rope + (size_t)rows0 * 3 * sizeof(int32_t);
+    k->rot_count = take(&used, 2, sizeof(int32_t));
+    k->out_of = take(&used, CU_ROWS, sizeof(int32_t));
+    k->out_count = take(&used, CUDA_MAX_OUT / CU_ROWS * 2, sizeof(int32_t));
     k->out_rows = take(&used, CUDA_MAX_OUT, sizeof(int32_t));
     k->save_count = take(&used, 2, sizeof(int32_t));
     k->save_row = take(&used, CU_ROWS, sizeof(int32_t));
@@ -150,6 +153,7 @@ int cuda_block_batch(struct backend *b, struct cuda_block *k, int i, const struc
     }
     count[0] = t->n_rows;
     count[1] = t->n_spans;
+    *(int32_t *)(k->host + k->rot_count) = (i ? k->batch[0].cap : 0) + t->n_rows;
     return 0;
 }
 

@@ -46,8 +46,10 @@ size_t cuda_work_place(struct backend *b, uint8_t *base)
     b->proj = take(&p, rows * ld, sizeof(float));
     b->logits_ld = ((size_t)s->vocab + 15) / 16 * 16;
     b->logits = take(&p, CUDA_MAX_OUT * b->logits_ld, sizeof(float));
-    for (int i = 0; i < CUDA_BATCHES; i++) {
+    for (int i = 0; i < CUDA_BATCHES; i++) { /* one behind the other */
         b->rot[i] = take(&p, CU_ROWS * BE_ROT_DIM, sizeof(float));
+    }
+    for (int i = 0; i < 2; i++) {
         b->ss[i] = take(&p, hidden / 64 * CU_ROWS, sizeof(float));
         b->power[i] = take(&p, CU_ROWS, sizeof(float));
     }

@@ -150,7 +150,7 @@ static void test_embed(struct cu_ctx *c, enum dtype type, int hidden, int count,
                          cut_new<float>((size_t)(CU_ROWS * hidden / 64)), cut_new<float>(CU_ROWS),
                          act_new(hidden)};
     cut_must(cu_embed(c, &r.b, &e.t, hidden, dw, eps, &s), "cu_embed");
-    cut_must(cu_final_norm(c, &r.b, &s, hidden, dw, eps, h), "cu_final_norm");
+    cut_must(cu_final_norm(c, &r.b, &s, hidden, dw, eps, h, NULL, NULL), "cu_final_norm");
     const std::vector<float> x = down(s.x, (size_t)(CU_ROWS * hidden));
     const std::vector<float> ss = down(s.ss, (size_t)(CU_ROWS * hidden / 64));
     const std::vector<float> power = down(s.power, CU_ROWS);
@@ -317,6 +317,7 @@ static void test_argmax(struct cu_ctx *c, int vocab, int used, int count, int mo
     float *d = cut_upload(logits.data(), logits.size()), *margin = cut_new<float>((size_t)most);
     int32_t *dn = cut_upload(&n, 1), *ids = cut_new<int32_t>((size_t)most);
     void *work = cut_alloc(cu_argmax_work(vocab));
+    cut_must(cudaMemset(work, 0, cu_argmax_work(vocab)), "cudaMemset");
     cut_must(cu_argmax(c, d, ld, used, dn, most, work, ids, margin), "cu_argmax");
     const std::vector<int32_t> got = down(ids, (size_t)most);
     const std::vector<float> got_margin = down(margin, (size_t)most);
