@@ -1111,13 +1111,15 @@ static void test_conversions(void)
         if (h1[i] != half_nearest(a) && bad[4]++ == 0) {
             printf("# %.9g: %#x, not %#x\n", (double)a, h1[i], half_nearest(a));
         }
-        float t;
-        memcpy(&t, &tf[i], 4);
-        double step = ldexp(1, ilogb((double)a) - 10), x = fabs((double)a) / step;
-        double want_t = copysign(floor(x + 0.5) * step, (double)a); /* ties away */
-        if (a == a && fabs((double)a) >= 0x1p-126 && fabs((double)a) < 1e30 &&
-            ((double)t != want_t || tf[i] & 0x1fff) && bad[5]++ == 0) {
-            printf("# %.9g: tf32 %.9g, not %.9g\n", (double)a, (double)t, want_t);
+        double x = fabs((double)a);
+        if (x >= 0x1p-126 && x < 1e30) {
+            float t;
+            memcpy(&t, &tf[i], 4);
+            double step = ldexp(1, ilogb(x) - 10);
+            double want_t = copysign(floor(x / step + 0.5) * step, (double)a); /* ties away */
+            if (((double)t != want_t || tf[i] & 0x1fff) && bad[5]++ == 0) {
+                printf("# %.9g: tf32 %.9g, not %.9g\n", (double)a, (double)t, want_t);
+            }
         }
     }
     static const char *const names[] = {"e4m3x2_of_f16x2: all halves",

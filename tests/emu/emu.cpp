@@ -250,6 +250,12 @@ static void thread_main(void *arg)
 
 /* ---- meeting ---- */
 
+static void run_nothing(void *const *args, unsigned mask)
+{
+    (void)args;
+    (void)mask;
+}
+
 void emu_meet(const char *what, int key, unsigned mask, void *args,
               void (*run)(void *const *args, unsigned mask), const void *where)
 {
@@ -282,21 +288,31 @@ void emu_meet(const char *what, int key, unsigned mask, void *args,
         }
         all[l] = o->args;
     }
-    void *meeting = &now.ready[t->warp];
-    emu_release(meeting);
+    /* of these only __syncwarp orders memory */
+    void *meeting = run == run_nothing ? &now.ready[t->warp] : NULL;
+    if (meeting) {
+        emu_release(meeting);
+    }
     if (!complete) {
         sleep_as(EMU_WARP);
     } else {
+        emu_unseen(true);
         run(all, mask);
+        emu_unseen(false);
         for (int l = 0; l < 32; l++) {
             struct emu_thread *o = emu_warp_thread(t->warp, l);
-            if (mask >> l & 1 && o && o != t) {
+            if (!(mask >> l & 1) || !o) {
+                continue;
+            }
+            if (meeting) {
+                emu_acquire_for(o, meeting);
+            }
+            if (o != t) {
                 make_ready(o);
             }
         }
         sleep_as(EMU_READY);
     }
-    emu_acquire(meeting);
 }
 
 int emu_barrier(const char *what, int id, int n, int v, bool wait, const void *where)
@@ -329,14 +345,17 @@ int emu_barrier(const char *what, int id, int n, int v, bool wait, const void *w
         for (int i = 0; i < now.threads; i++) {
             struct emu_thread *o = &now.thread[i];
             if (o->state == EMU_BARRIER && o->key == id) {
+                emu_acquire_for(o, b);
                 o->parity = (uint32_t)b->value;
                 make_ready(o);
             }
         }
         t->parity = (uint32_t)b->value;
+        if (wait) {
+            emu_acquire(b);
+        }
         sleep_as(EMU_READY);
     }
-    emu_acquire(b);
     return (int)t->parity;
 }
 
@@ -358,12 +377,6 @@ int __syncthreads_and(int v)
 int __syncthreads_count(int v)
 {
     return emu_barrier("__syncthreads_count", 0, now.threads, v != 0, true, EMU_HERE);
-}
-
-static void run_nothing(void *const *args, unsigned mask)
-{
-    (void)args;
-    (void)mask;
 }
 
 void __syncwarp(unsigned mask)
@@ -493,6 +506,7 @@ void emu_wake_mbar(uint32_t bar)
     for (int i = 0; i < now.threads; i++) {
         struct emu_thread *t = &now.thread[i];
         if (t->state == EMU_MBAR && t->bar == bar && emu_mbar_done(bar, t->parity)) {
+            emu_acquire_for(t, emu_shared(bar, 8, 8, "mbarrier"));
             make_ready(t);
         }
     }
@@ -502,8 +516,13 @@ static void bulk_land(int i)
 {
     struct emu_copy c = now.bulk[i];
     now.n_bulk--;
-    memmove(&now.bulk[i], &now.bulk[i + 1], (size_t)(now.n_bulk - i) * sizeof c);
+    for (int k = i; k < now.n_bulk; k++) {
+        now.bulk[k] = now.bulk[k + 1];
+    }
+    void *sync = emu_shared(c.bar, 8, 8, "mbarrier");
+    emu_acquire(sync);
     memcpy(c.dst, c.src, c.bytes);
+    emu_release(sync);
     emu_mbar_complete(c.bar, c.bytes);
     now.moved = true;
 }
@@ -514,6 +533,7 @@ void emu_bulk(const struct emu_copy *c)
         emu_fail("more than %d bulk copies under way", MAX_BULK);
     }
     memset(c->dst, 0xff, c->bytes);
+    emu_release(emu_shared(c->bar, 8, 8, "mbarrier"));
     now.bulk[now.n_bulk++] = *c;
     if (emu_early()) {
         bulk_land(now.n_bulk - 1);
@@ -708,6 +728,7 @@ static void run_block(void)
         }
         make_ready(t);
     }
+    emu_release(&now.sync);
     bool started[MAX_THREADS] = {false};
     int warp = now.order == EMU_REVERSE ? now.warps - 1 : 0;
     while (now.done < now.threads) {
@@ -733,6 +754,7 @@ static void run_block(void)
             now.moved = true;
         }
     }
+    emu_acquire(&now.sync);
     if (now.n_bulk > 0) {
         emu_fail("ends with %d bulk copies under way", now.n_bulk);
     }
@@ -791,7 +813,6 @@ cudaError_t emu_run(const struct emu_call *c)
     for (int i = 0; i < 4; i++) {
         emu_random(2);
     }
-    emu_release(&now.sync);
     uint64_t n = (uint64_t)c->grid.x * c->grid.y * c->grid.z;
     /* random: a start and a stride without a common factor */
     uint64_t start = 0, stride = 1;
@@ -817,7 +838,6 @@ cudaError_t emu_run(const struct emu_call *c)
         now.block.z = (unsigned)(b / c->grid.x / c->grid.y);
         run_block();
     }
-    emu_acquire(&now.sync);
     now.call = NULL;
     return cudaSuccess;
 }

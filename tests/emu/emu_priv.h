@@ -89,8 +89,19 @@ struct emu_fiber *emu_fiber_create(void);
 void emu_fiber_enter(struct emu_fiber *f, void (*fn)(void *), void *arg);
 void emu_fiber_leave(void); /* back to the enterer; emu_fiber_enter(f, NULL, NULL) resumes */
 
-/* Happens-before edges for ThreadSanitizer: what others released at p is seen. */
+/* For ThreadSanitizer, which finds races between threads of a block; else nothing.
+ * What others released at p is seen; memory that an instruction reads or writes; the
+ * emulator's own accesses are not to be seen. */
 void emu_release(void *p);
 void emu_acquire(void *p);
+/* At the moment when it is let go, not later when it runs: others have gone on then. */
+void emu_acquire_for(struct emu_thread *t, void *p);
+void emu_saw_read(const void *p, size_t n);
+void emu_saw_write(void *p, size_t n);
+void emu_unseen(bool begin);
+/* Reads and releases of the tensor cores of a warp, which run beside its threads:
+ * between begin and end the caller speaks for them. */
+void emu_async_begin(int warp);
+void emu_async_end(void);
 
 #endif

@@ -4,16 +4,6 @@
 #include "emu_priv.h"
 #include "kernels/cuda/ptx.cuh"
 
-#ifdef __SANITIZE_THREAD__
-extern "C" void __tsan_read_range(const void *p, size_t n);
-extern "C" void __tsan_write_range(void *p, size_t n);
-#define SAW_READ(p, n)  __tsan_read_range(p, n)
-#define SAW_WRITE(p, n) __tsan_write_range(p, n)
-#else
-#define SAW_READ(p, n)  ((void)(p))
-#define SAW_WRITE(p, n) ((void)(p))
-#endif
-
 /* Notes where the kernel called a wrapper. */
 #define ENTER() (emu_self()->where = EMU_HERE)
 
@@ -28,6 +18,9 @@ static void check_global(const void *p, unsigned align, const char *what)
 
 static void land(struct emu_queue *q, int n)
 {
+    if (n == 0) {
+        return;
+    }
     for (int i = 0; i < n; i++) {
         const struct emu_copy *c = &q->copy[i];
         if (c->src) {
@@ -49,9 +42,9 @@ static void cp_async(uint32_t dst, const void *src, uint32_t bytes, bool valid, 
         /* the kernel's own line in AddressSanitizer's report */
         unsigned char probe[16];
         memcpy(probe, src, bytes);
-        SAW_READ(src, bytes);
+        emu_saw_read(src, bytes);
     }
-    SAW_WRITE(d, bytes);
+    emu_saw_write(d, bytes);
     memset(d, 0xff, bytes);
     if (q->n == q->cap) {
         q->cap = q->cap ? 2 * q->cap : 64;
@@ -242,10 +235,13 @@ void mbar_wait(uint32_t bar, uint32_t parity)
     if (parity > 1) {
         emu_fail("mbar_wait: parity %u", parity);
     }
-    while (!emu_mbar_done(bar, parity)) {
-        emu_wait_mbar(bar, parity, EMU_HERE);
+    if (emu_mbar_done(bar, parity)) {
+        emu_acquire(mbar_sync(bar));
+        return;
     }
-    emu_acquire(mbar_sync(bar));
+    do {
+        emu_wait_mbar(bar, parity, EMU_HERE);
+    } while (!emu_mbar_done(bar, parity));
 }
 
 /* ---- bulk copies ---- */
@@ -260,10 +256,9 @@ static void bulk(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, co
     volatile unsigned char probe = c.src[0];
     probe = c.src[bytes - 1];
     (void)probe;
-    SAW_READ(src, bytes);
-    SAW_WRITE(c.dst, bytes);
+    emu_saw_read(src, bytes);
+    emu_saw_write(c.dst, bytes);
     mbar_get(bar, what);
-    emu_release(mbar_sync(bar));
     emu_bulk(&c);
 }
 
@@ -344,7 +339,7 @@ static void load_matrix(uint32_t *r, uint32_t row, int n, bool trans, const void
     t->where = where;
     struct ldmatrix a = {r, row, n, trans};
     if (t->lane < 8 * n) {
-        SAW_READ(emu_shared(row, 16, 16, "ldmatrix"), 16);
+        emu_saw_read(emu_shared(row, 16, 16, "ldmatrix"), 16);
     }
     emu_meet("ldmatrix", 2 * n + trans, 0xffffffff, &a, run_ldmatrix, where);
 }
@@ -541,7 +536,7 @@ uint4 ldg_stream16(const void *p)
     ENTER();
     uint4 v;
     check_global(p, 16, "ldg_stream16");
-    SAW_READ(p, 16);
+    emu_saw_read(p, 16);
     memcpy(&v, p, sizeof v);
     return v;
 }
@@ -551,7 +546,7 @@ uint2 ldg_stream8(const void *p)
     ENTER();
     uint2 v;
     check_global(p, 8, "ldg_stream8");
-    SAW_READ(p, 8);
+    emu_saw_read(p, 8);
     memcpy(&v, p, sizeof v);
     return v;
 }

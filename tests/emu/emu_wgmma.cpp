@@ -111,6 +111,29 @@ static void compute(struct warp_state *w, struct op *o, int warp)
     o->done = true;
 }
 
+/* What the tensor cores read of shared memory, 16 bytes at a time. */
+static void saw_unit(uint64_t desc, uint32_t off)
+{
+    uint32_t a = (uint32_t)(desc & 0x3fff) * 16 + off;
+    emu_saw_read(emu_shared(a ^ (a >> 3 & 0x70), 16, 16, "wgmma"), 16);
+}
+
+static void saw_operands(const struct op *o, int n, int warp)
+{
+    uint32_t group = (uint32_t)(o->b >> 32 & 0x3fff) * 16;
+    uint32_t chunk = (uint32_t)(o->b >> 16 & 0x3fff) * 16;
+    for (int r = 16 * (warp % 4); !o->regs && r < 16 * (warp % 4) + 16; r++) {
+        for (uint32_t u = 0; u < 2; u++) {
+            saw_unit(o->a, (uint32_t)(r / 8) * group + (uint32_t)(r % 8) * 128 + u * 16);
+        }
+    }
+    for (uint32_t i = 0; i < (uint32_t)n * 2; i++) {
+        uint32_t k = i % 16, unit = i / 16;
+        saw_unit(o->b, o->tb ? unit / 8 * chunk + unit % 8 * 16 + k / 8 * group + k % 8 * 128
+                             : i / 16 * group + i / 2 % 8 * 128 + i % 2 * 16);
+    }
+}
+
 /* Where d[i] of a lane is in its warp's 16 rows. */
 static int row_of(int lane, int i)
 {
@@ -194,6 +217,12 @@ static void run_issue(void *const *args, unsigned mask)
     }
     v->ops++;
     w->issued++;
+    emu_unseen(false);
+    emu_async_begin(warp);
+    emu_acquire(w);
+    saw_operands(o, v->n, warp);
+    emu_async_end();
+    emu_unseen(true);
     bool in_order = true; /* of one accumulator */
     for (int i = 0; i + 1 < w->n_op; i++) {
         in_order &= w->op[i].done || w->op[i].live != slot;
@@ -206,6 +235,7 @@ static void run_issue(void *const *args, unsigned mask)
 void emu_wgmma(float *d, int n, const uint32_t *a_regs, uint64_t a, uint64_t b, bool tb, int add)
 {
     struct wgmma m = {d, a_regs, a, b, n, add, tb};
+    emu_release(mine());
     emu_meet("wgmma", n + (a_regs != NULL) + 2 * tb, 0xffffffff, &m, run_issue, EMU_HERE);
 }
 
@@ -259,6 +289,17 @@ static void run_wait(void *const *args, unsigned mask)
             }
         }
     }
+    emu_unseen(false);
+    emu_async_begin(emu_self()->warp);
+    for (int i = 0; i < done; i++) {
+        saw_operands(&w->op[i], w->live[w->op[i].live].n, emu_self()->warp);
+    }
+    emu_release(&w->group);
+    emu_async_end();
+    for (int l = 0; l < 32; l++) {
+        emu_acquire_for(emu_warp_thread(emu_self()->warp, l), &w->group);
+    }
+    emu_unseen(true);
     w->n_op -= done;
     memmove(w->op, w->op + done, (size_t)w->n_op * sizeof *w->op);
 }

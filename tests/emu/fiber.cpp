@@ -10,11 +10,11 @@
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef __SANITIZE_THREAD__
+#ifdef EMU_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#if defined __SANITIZE_ADDRESS__ || defined EMU_TSAN
 static const size_t stack_bytes = 512 << 10;
 #else
 static const size_t stack_bytes = 256 << 10;
@@ -67,7 +67,7 @@ static void switch_to(struct emu_fiber *to)
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_start_switch_fiber(&from->fake, to->stack, to->stack_size);
 #endif
-#ifdef __SANITIZE_THREAD__
+#ifdef EMU_TSAN
     __tsan_switch_to_fiber(to->tsan, __tsan_switch_to_fiber_no_sync);
 #endif
 #ifdef __x86_64__
@@ -113,7 +113,7 @@ struct emu_fiber *emu_fiber_create(void)
     }
     f->stack = m + page;
     f->stack_size = stack_bytes;
-#ifdef __SANITIZE_THREAD__
+#ifdef EMU_TSAN
     f->tsan = __tsan_create_fiber(0);
 #endif
 #ifdef __x86_64__
@@ -136,7 +136,7 @@ void emu_fiber_enter(struct emu_fiber *f, void (*fn)(void *), void *arg)
         f->fn = fn;
         f->arg = arg;
     }
-#ifdef __SANITIZE_THREAD__
+#ifdef EMU_TSAN
     if (!host.tsan) {
         host.tsan = __tsan_get_current_fiber();
     }
@@ -149,20 +149,102 @@ void emu_fiber_leave(void)
     switch_to(&host);
 }
 
+#ifdef EMU_TSAN
+
+extern "C" {
+void __tsan_read_range(void *p, size_t n);
+void __tsan_write_range(void *p, size_t n);
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+}
+
 void emu_release(void *p)
 {
-#ifdef __SANITIZE_THREAD__
     __tsan_release(p);
-#else
-    (void)p;
-#endif
 }
 
 void emu_acquire(void *p)
 {
-#ifdef __SANITIZE_THREAD__
     __tsan_acquire(p);
-#else
-    (void)p;
-#endif
 }
+
+void emu_acquire_for(struct emu_thread *t, void *p)
+{
+    void *self = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(t->fiber->tsan, __tsan_switch_to_fiber_no_sync);
+    __tsan_acquire(p);
+    __tsan_switch_to_fiber(self, __tsan_switch_to_fiber_no_sync);
+}
+
+void emu_saw_read(const void *p, size_t n)
+{
+    __tsan_read_range((void *)(uintptr_t)p, n);
+}
+
+void emu_saw_write(void *p, size_t n)
+{
+    __tsan_write_range(p, n);
+}
+
+void emu_unseen(bool begin)
+{
+    if (begin) {
+        AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+        AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+    } else {
+        AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+        AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+    }
+}
+
+void emu_async_begin(int warp)
+{
+    static void *async[32];
+    if (!async[warp]) {
+        async[warp] = __tsan_create_fiber(0);
+    }
+    __tsan_switch_to_fiber(async[warp], __tsan_switch_to_fiber_no_sync);
+}
+
+void emu_async_end(void)
+{
+    __tsan_switch_to_fiber(current->tsan, __tsan_switch_to_fiber_no_sync);
+}
+
+#else
+
+void emu_release(void *)
+{
+}
+
+void emu_acquire(void *)
+{
+}
+
+void emu_acquire_for(struct emu_thread *, void *)
+{
+}
+
+void emu_saw_read(const void *, size_t)
+{
+}
+
+void emu_saw_write(void *, size_t)
+{
+}
+
+void emu_unseen(bool)
+{
+}
+
+void emu_async_begin(int)
+{
+}
+
+void emu_async_end(void)
+{
+}
+
+#endif
