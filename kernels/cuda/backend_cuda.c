@@ -110,13 +110,10 @@ static int batch_op(struct backend *b, enum cuda_op_kind kind, int layer, struct
         }
         return append(b, kind, layer, e);
     }
-    const bool pdl = b->cu.pdl;
     const int before = b->cu.launches;
-    b->cu.pdl = false;
     b->doing = "in a prefill";
     int status =
         cuda_prefill_op(b, (struct cuda_op){.kind = (uint8_t)kind, .layer = (int16_t)layer});
-    b->cu.pdl = pdl;
     b->count.kernels += (uint64_t)(b->cu.launches - before);
     return status ? cuda_fail(b, status, e) : 0;
 }
