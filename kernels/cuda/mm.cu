@@ -6,10 +6,11 @@
 #include "kernels/cuda/ptx.cuh"
 
 enum {
-    COL = 68,       /* floats from a row of the batch to the next in the exchange area */
-    STAGES80 = 3,   /* of the cp.async ring */
-    X_STEP = 128,   /* bytes of a step in a row of activations */
-    RUN_BATCH = 12, /* partial sums on their way at a time */
+    COL = 68,      /* floats from a row of the batch to the next in the exchange area */
+    STAGES80 = 3,  /* of the cp.async ring */
+    X_STEP = 128,  /* bytes of a step in a row of activations */
+    RUN_BATCH = 4, /* contributions, */
+    RUN_COLS = 4,  /* of batch rows, on their way at a time */
     LANES = 32
 };
 #define ALL 0xffffffffu
@@ -460,16 +461,22 @@ struct factors {
     float power; /* of the new state */
 };
 
-/* Finishes batch rows first, first + E, ... of a tile. With `given` their sums are v;
- * else they are the tile's contributions, added here in order. */
-template <int NC, int E>
-static __device__ __forceinline__ void finish(const struct mm_args &a, int tile, int slot0,
-                                              uint32_t meta, int count, int first, int lane,
-                                              struct factors f, const float2 *given)
+/* What a run's words say. */
+struct run_at {
+    int tile, slot, slot0;
+    uint32_t meta;
+};
+
+/* Finishes eight batch rows of a tile from `first`. With `given` their sums are `sum`; else
+ * they are the tile's contributions, added here in order. */
+static __device__ __forceinline__ void finish(const struct mm_args &a, const struct run_at &at,
+                                              int count, int first, int lane, struct factors f,
+                                              bool given, const float2 (&sum)[8])
 {
-    const int parts = MM_META_PARTS(meta);
-    const struct mm_mat &m = a.mat[MM_META_MAT(meta)];
-    const float *p = a.part + (size_t)slot0 * MM_SLOT + first * 64 + lane * 2;
+    constexpr int NC = 8;
+    const int parts = MM_META_PARTS(at.meta), tile = at.tile;
+    const struct mm_mat &m = a.mat[MM_META_MAT(at.meta)];
+    const float *p = a.part + (size_t)at.slot0 * MM_SLOT + first * 64 + lane * 2;
     const int row = tile * 64 + lane_row(lane);
     float2 v[NC], old[NC], scale = {1, 1}, norm = {0, 0};
     if (m.row_scale) {
@@ -482,36 +489,40 @@ static __device__ __forceinline__ void finish(const struct mm_args &a, int tile,
     }
 #pragma unroll
     for (int c = 0; c < NC; c++) {
-        v[c] = given ? given[c] : make_float2(0, 0);
+        v[c] = given ? sum[c] : make_float2(0, 0);
         old[c] = make_float2(0, 0);
-        if (a.out == CU_MM_RESIDUAL && first + c * E < count) {
-            const float *x = a.resid_x + (size_t)(first + c * E) * a.ld + row;
+        if (a.out == CU_MM_RESIDUAL && first + c < count) {
+            const float *x = a.resid_x + (size_t)(first + c) * a.ld + row;
             old[c] = make_float2(x[0], x[8]);
         }
     }
     for (int i = 0; i < parts && !given; i += RUN_BATCH) {
 #pragma unroll
-        for (int c = 0; c < NC; c++) {
-            if (first + c * E < count) {
-                uint2 t[RUN_BATCH];
+        for (int h = 0; h < NC; h += RUN_COLS) {
+            uint2 t[RUN_COLS][RUN_BATCH];
+#pragma unroll
+            for (int c = 0; c < RUN_COLS; c++) {
 #pragma unroll
                 for (int j = 0; j < RUN_BATCH; j++) {
-                    t[j] = make_uint2(0, 0);
-                    if (i + j < parts) {
-                        t[j] = ld_l2_8(p + (size_t)(i + j) * MM_SLOT + c * E * 64);
+                    t[c][j] = make_uint2(0, 0);
+                    if (i + j < parts && first + h + c < count) {
+                        t[c][j] = ld_l2_8(p + (size_t)(i + j) * MM_SLOT + (h + c) * 64);
                     }
                 }
+            }
+#pragma unroll
+            for (int c = 0; c < RUN_COLS; c++) {
 #pragma unroll
                 for (int j = 0; j < RUN_BATCH; j++) {
-                    v[c].x += __uint_as_float(t[j].x);
-                    v[c].y += __uint_as_float(t[j].y);
+                    v[h + c].x += __uint_as_float(t[c][j].x);
+                    v[h + c].y += __uint_as_float(t[c][j].y);
                 }
             }
         }
     }
 #pragma unroll
     for (int c = 0; c < NC; c++) {
-        const int col = first + c * E;
+        const int col = first + c;
         if (col < count) {
             const float owed = __shfl_sync(ALL, f.owed, col);
             const float power = __shfl_sync(ALL, f.power, col);
@@ -564,22 +575,39 @@ static __device__ __forceinline__ void prefetch_next(const struct mm_args &a)
     }
 }
 
-/* Streaming warps, and warps that finish what they have summed. */
+/* Streaming warps, and warps that finish what those have summed. */
 template <int NT, bool SM90> struct mm_warps {
     static constexpr int stream = SM90 ? 8 : 4;
-    static constexpr int put = SM90 && NT == 2 ? 4 : 2;
+    static constexpr int put = MM_PUT_WARPS;
     static constexpr int threads = (stream + put) * LANES;
-    static constexpr int per_sm = NT == 2 ? 1 : SM90 ? 2 : 3;
+    static constexpr int per_sm = SM90 || NT == 2 ? 1 : 2;
 };
 
-enum { BAR_STREAM = 1, BAR_FULL, BAR_EMPTY };
+enum { BAR_STREAM = 1, BAR_EMPTY, BAR_FULL /* one for each finishing warp */ };
 
 /* Where a block's shared memory has its parts, and its barriers. */
 struct mm_room {
     uint8_t *x, *offset;
     float *exchange, *sums;
-    uint32_t full, empty, x_bar;
+    uint32_t full, empty, x_bar; /* full: one for each finishing warp */
 };
+
+/* 32 runs of the block's list, one to a lane, so that the next is always at hand. */
+struct run_words {
+    int base;
+    int4 w0, w1;
+};
+
+static __device__ __forceinline__ void words_load(struct run_words &w, const struct mm_run *run,
+                                                  int base, int n, int lane)
+{
+    w.base = base;
+    w.w0 = w.w1 = make_int4(0, 0, 0, 0);
+    if (base + lane < n) {
+        w.w0 = run_word(run + base + lane, 0);
+        w.w1 = run_word(run + base + lane, 1);
+    }
+}
 
 /* The owed factors and powers from the parts of the sums of squares. */
 template <int W>
@@ -598,79 +626,73 @@ static __device__ __forceinline__ struct factors factors_of(const struct mm_args
     return f;
 }
 
-/* Is this the last of a tile's contributions? The caller's writes come first. */
-static __device__ __forceinline__ uint32_t deliver(uint32_t *counter, int lane)
+/* Is this the last of a tile's contributions? The warp's writes come first. */
+static __device__ __forceinline__ bool deliver(uint32_t *counter, int parts, int lane)
 {
     uint32_t before = 0;
     __syncwarp();
     if (lane == 0) {
         fence_gpu();
         before = atomicAdd(counter, 1u);
-    }
-    return before;
-}
-
-static __device__ __forceinline__ bool is_last(uint32_t *counter, uint32_t before, int parts,
-                                               int lane)
-{
-    const bool last = __shfl_sync(ALL, before, 0) == (uint32_t)parts - 1;
-    if (last && lane == 0) {
+        if (before == (uint32_t)parts - 1) {
+            *counter = 0;
+        }
         fence_gpu();
-        *counter = 0;
     }
-    __syncwarp();
-    return last;
+    return __shfl_sync(ALL, before, 0) == (uint32_t)parts - 1;
 }
 
-/* The warps beside the stream: they add the streaming warps' sums of a run in warp
- * order. Warp `mine` has batch rows mine, mine + E, ..., which thus never meet another
- * warp's again: such a row's partial sums go to scratch, and the warp that brings a
- * tile's last one (one run later, when its writes have long arrived) adds them up and
- * finishes. */
+/* The warps beside the stream: warp `mine` takes the runs of the tiles that are its by
+ * number, adds the streaming warps' sums in warp order and is done with them while
+ * other warps have the next runs: each step of this has a round trip to L2 behind the
+ * stream. A contribution goes to scratch; the block that brings a tile's last one adds
+ * them up and finishes. */
 template <int NT, bool SM90>
 static __device__ __forceinline__ void put_runs(const struct mm_args &a, const struct mm_block &blk,
                                                 const struct mm_room &room, int mine, int lane,
                                                 int count, const float *in_power)
 {
     using warps = mm_warps<NT, SM90>;
-    constexpr int W = warps::stream, E = warps::put, NC = 8 * NT / E;
+    constexpr int W = warps::stream, NC = 8 * NT;
     const struct mm_run *run = a.run + blk.run;
     struct factors f = {1, 1};
-    bool pending = false;
-    int p_tile = 0, p_slot0 = 0, p_parts = 0;
-    uint32_t p_meta = 0;
-    int4 n0 = run_word(run, 0), n1 = run_word(run, 1);
+    struct run_words words;
+    int turns = 0; /* of this warp */
     for (int r = 0; r < blk.n_runs; r++) {
-        const int4 w0 = n0, w1 = n1;
-        const uint32_t meta = (uint32_t)w1.w;
-        const int parts = MM_META_PARTS(meta);
-        const bool last_run = MM_META_LAST(meta) != 0;
-        if (r + 1 < blk.n_runs) {
-            n0 = run_word(run + r + 1, 0);
-            n1 = run_word(run + r + 1, 1);
+        if (r % LANES == 0) {
+            words_load(words, run, r, blk.n_runs, lane);
         }
-        uint32_t *counter = a.counter + p_tile * MM_COUNTERS + mine;
-        const uint32_t before = pending ? deliver(counter, lane) : 0;
+        struct run_at at;
+        at.tile = __shfl_sync(ALL, words.w1.x, r % LANES);
+        at.slot = __shfl_sync(ALL, words.w1.y, r % LANES);
+        at.slot0 = __shfl_sync(ALL, words.w1.z, r % LANES);
+        at.meta = (uint32_t)__shfl_sync(ALL, words.w1.w, r % LANES);
+        const int kind = __shfl_sync(ALL, words.w0.w, r % LANES);
+        if (at.tile % MM_PUT_WARPS != mine) {
+            continue;
+        }
+        const int parts = MM_META_PARTS(at.meta);
+        const bool first_run = MM_META_FIRST(at.meta) != 0;
+        const bool last_run = MM_META_LAST(at.meta) != 0;
         float2 v[NC];
-        float *part = a.part + (size_t)w1.y * MM_SLOT + mine * 64 + lane * 2;
+        float *part = a.part + (size_t)at.slot * MM_SLOT + lane * 2;
 #pragma unroll
         for (int c = 0; c < NC; c++) { /* this block's sum of earlier phases */
-            const bool sums_on = !MM_META_FIRST(meta) && mine + c * E < count;
-            v[c] = sums_on ? *(const float2 *)(part + c * E * 64) : make_float2(0, 0);
+            v[c] = !first_run && c < count ? *(const float2 *)(part + c * 64) : make_float2(0, 0);
         }
         if (SM90) {
-            mbar_wait(room.full, (uint32_t)(r & 1));
+            mbar_wait(room.full + (uint32_t)mine * 8, (uint32_t)(turns & 1));
         } else {
-            bar_sync(BAR_FULL, warps::threads);
+            bar_sync(BAR_FULL + mine, (W + 1) * LANES);
         }
-        if (r == 0) {
+        if (turns++ == 0) {
             f = factors_of<W>(a, lane, count, room.sums, in_power);
         }
-        const float up = w0.w == CU_W4 ? 0.0625f : 1;
+        const float up = kind == CU_W4 ? 0.0625f : 1;
 #pragma unroll
         for (int c = 0; c < NC; c++) {
-            if (mine + c * E < count) {
-                const float *from = room.exchange + (mine + c * E) * COL + lane * 2;
+            if (c < count) {
+                const float *from = room.exchange + c * COL + lane * 2;
                 float2 sum = {0, 0};
 #pragma unroll
                 for (int i = 0; i < W; i++) {
@@ -688,34 +710,30 @@ static __device__ __forceinline__ void put_runs(const struct mm_args &a, const s
                 mbar_arrive(room.empty);
             }
         } else if (r + 1 < blk.n_runs) {
-            bar_arrive(BAR_EMPTY, warps::threads);
+            bar_arrive(BAR_EMPTY, (W + 1) * LANES);
         }
-        if (mine < count) {
-            if (last_run && parts == 1) {
-                finish<NC, E>(a, w1.x, w1.z, meta, count, mine, lane, f, v);
-            } else {
+        const bool whole = last_run && parts == 1;
+        if (!whole) {
 #pragma unroll
-                for (int c = 0; c < NC; c++) {
-                    if (mine + c * E < count) {
-                        *(float2 *)(part + c * E * 64) = v[c];
-                    }
+            for (int c = 0; c < NC; c++) {
+                if (c < count) {
+                    *(float2 *)(part + c * 64) = v[c];
                 }
             }
+            if (!last_run || !deliver(a.counter + at.tile, parts, lane)) {
+                continue;
+            }
         }
-        if (pending && is_last(counter, before, p_parts, lane)) {
-            finish<NC, E>(a, p_tile, p_slot0, p_meta, count, mine, lane, f, NULL);
-        }
-        pending = last_run && parts > 1 && mine < count;
-        p_tile = w1.x;
-        p_slot0 = w1.z;
-        p_meta = meta;
-        p_parts = parts;
-    }
-    if (pending) {
-        uint32_t *counter = a.counter + p_tile * MM_COUNTERS + mine;
-        const uint32_t before = deliver(counter, lane);
-        if (is_last(counter, before, p_parts, lane)) {
-            finish<NC, E>(a, p_tile, p_slot0, p_meta, count, mine, lane, f, NULL);
+#pragma unroll
+        for (int h = 0; h < NC; h += 8) {
+            if (h < count) {
+                float2 eight[8];
+#pragma unroll
+                for (int c = 0; c < 8; c++) {
+                    eight[c] = v[h + c];
+                }
+                finish(a, at, count, h, lane, f, whole, eight);
+            }
         }
     }
 }
@@ -730,10 +748,7 @@ struct ring {
  * y[row][r] = sum over k of x[row][k] W[r][k] and what follows it (finish). Block b
  * does the runs of its list, phase by phase: step i of the block is streaming warp
  * i % W's. At a run's end the warps leave their sums in shared memory and go on; the
- * other warps (put_runs) see to the rest.
- *
- * Reads every weight once; bound by that. Two blocks (this kernel's and the next's)
- * share a multiprocessor at up to 8 rows.
+ * other warps (put_runs) see to the rest. Reads every weight once; bound by that.
  */
 template <int NT, bool SM90>
 static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<NT, SM90>::per_sm)
@@ -752,9 +767,9 @@ static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<N
     room.offset = smem + a.at.offset;
     room.exchange = (float *)(smem + a.at.exchange);
     room.sums = (float *)(smem + a.at.factor);
-    room.full = bars + (uint32_t)(W * stages) * 8;
-    room.empty = room.full + 8;
-    room.x_bar = room.full + 16;
+    room.empty = bars + (uint32_t)(W * stages) * 8;
+    room.x_bar = room.empty + 8;
+    room.full = room.empty + 16;
     struct ring ring;
     ring.begin = ring.at = (uint32_t)warp * (uint32_t)stages * MM_STAGE;
     ring.end = ring.begin + (uint32_t)stages * MM_STAGE;
@@ -777,9 +792,11 @@ static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<N
                     mbar_init(ring.bars + (uint32_t)s * 8, 1);
                 }
                 if (warp == 0) {
-                    mbar_init(room.full, W);
-                    mbar_init(room.empty, warps::put);
+                    mbar_init(room.empty, 1);
                     mbar_init(room.x_bar, 1);
+                    for (int i = 0; i < MM_PUT_WARPS; i++) {
+                        mbar_init(room.full + (uint32_t)i * 8, W);
+                    }
                 }
                 mbar_fence_init();
             }
@@ -812,9 +829,11 @@ static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<N
     int start = 0, step = warp; /* of the run; this warp's next */
     int phase_end = 0, phases = 0;
     bool launched = false;
-    int4 w0 = blk.n_runs ? run_word(run, 0) : make_int4(0, 0, 0, 0);
-    int meta = blk.n_runs ? run_word(run, 1).w : 0;
+    struct run_words words;
     for (int r = 0; r < blk.n_runs; r++) {
+        if (r % LANES == 0) {
+            words_load(words, run, r, blk.n_runs, lane);
+        }
         if (r == phase_end) {
             const int4 ph = *(const int4 *)(phase + phases);
             if (phases > 0) {
@@ -848,12 +867,10 @@ static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<N
             }
             __syncwarp();
         }
-        const int kind = w0.w, end = start + w0.z;
-        const int at = MM_META_K((uint32_t)meta) + step - start;
-        if (r + 1 < blk.n_runs) {
-            w0 = run_word(run + r + 1, 0);
-            meta = run_word(run + r + 1, 1).w;
-        }
+        const int kind = __shfl_sync(ALL, words.w0.w, r % LANES);
+        const int end = start + __shfl_sync(ALL, words.w0.z, r % LANES);
+        const int putter = __shfl_sync(ALL, words.w1.x, r % LANES) % MM_PUT_WARPS;
+        const int at = MM_META_K((uint32_t)__shfl_sync(ALL, words.w1.w, r % LANES)) + step - start;
         const uint8_t *xp = room.x + lane / 4 * a.at.x_row + lane % 4 * 32 + at * X_STEP;
         const uint8_t *op = room.offset + at * (NT * 64) + lane % 4 * 16;
         const uint32_t x8 = 8 * a.at.x_row;
@@ -917,16 +934,16 @@ static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<N
         if (SM90) {
             mbar_wait(room.empty, (uint32_t)(r & 1) ^ 1);
         } else if (r > 0) {
-            bar_sync(BAR_EMPTY, warps::threads);
+            bar_sync(BAR_EMPTY, (W + 1) * LANES);
         }
         exchange_put<NT>(room.exchange + warp * (8 * NT * COL), acc, lane);
         __syncwarp();
         if (SM90) {
             if (lane == 0) {
-                mbar_arrive(room.full);
+                mbar_arrive(room.full + (uint32_t)putter * 8);
             }
         } else {
-            bar_arrive(BAR_FULL, warps::threads);
+            bar_arrive(BAR_FULL + putter, (W + 1) * LANES);
         }
     }
     if (!launched) {
@@ -987,7 +1004,7 @@ extern "C" void cu_mm_plan_free(struct cu_mm_plan *p)
 /* Counters have one place whatever the plan: a product never dirties another's. */
 static size_t counter_bytes(void)
 {
-    return (size_t)MM_MAX_TILES * MM_COUNTERS * sizeof(uint32_t);
+    return (size_t)MM_MAX_TILES * sizeof(uint32_t);
 }
 
 extern "C" size_t cu_mm_work(const struct cu_mm_plan *p)

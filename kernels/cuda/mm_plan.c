@@ -13,8 +13,7 @@ enum {
     BY_TILE_FROM = 4,     /* tiles to a block from which a block keeps its tiles */
     SMEM_SM80 = 99 << 10, /* what every chip from sm_80 on gives a block */
     SMEM_SM90 = 227 << 10,
-    SMEM_SHARED = 113 << 10, /* two blocks, of this kernel and the next, on one multiprocessor */
-    PREFETCH = 96 << 10,     /* what memory delivers while one product ends and the next begins */
+    PREFETCH = 96 << 10, /* what memory delivers while one product ends and the next begins */
     PREFETCH_ALONE = 128 << 10, /* the same where the next one's blocks have no room yet */
     STAGES_SM80 = 3,            /* fixed there */
     STAGES_MAX = 8
@@ -286,7 +285,7 @@ struct mm_smem mm_smem_of(const struct cu_mm_plan *p, int nt)
     s.exchange = s.offset + slice * n * 64;
     s.factor = s.exchange + warps * n * 8 * 68 * 4;
     s.bars = s.factor + (2 + 2 * warps) * CU_ROWS * 4;
-    s.bytes = s.bars + (warps * stages + 3) * 8;
+    s.bytes = s.bars + (warps * stages + 2 + MM_PUT_WARPS) * 8;
     return s;
 }
 
@@ -326,9 +325,7 @@ static void choose_stages(struct cu_mm_plan *p, enum cu_path path, const struct 
         return;
     }
     for (int i = 0; i < 2; i++) {
-        p->stages[i] = tune->stages[i]
-                           ? tune->stages[i]
-                           : stages_within(p, i + 1, i == 0 ? SMEM_SHARED : SMEM_SM90, 3);
+        p->stages[i] = tune->stages[i] ? tune->stages[i] : stages_within(p, i + 1, SMEM_SM90, 3);
     }
 }
 

@@ -25,7 +25,7 @@ extern "C" {
 enum {
     MM_MATS = 4,
     MM_MAX_TILES = 8192, /* counters in the scratch have a fixed place */
-    MM_COUNTERS = 8,     /* to a tile: one for each warp that finishes some of its rows */
+    MM_PUT_WARPS = 4,    /* of a block, that finish tiles */
     MM_SLOT = 64 * CU_ROWS,
     MM_STAGE = 2176 /* bytes of a ring stage: a W4 step, half a W8 one, a quarter of a W16 one */
 };

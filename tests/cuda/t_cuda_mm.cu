@@ -602,7 +602,7 @@ static void test_product(struct cu_ctx *c, const struct product_case *t)
     }
     cut_ok(same, "%s: a row's bits are the same in every batch", what);
     cut_ok(rest, "%s: rows past the count are not written", what);
-    std::vector<uint8_t> w = down((uint8_t *)work, (size_t)MM_MAX_TILES * MM_COUNTERS * 4);
+    std::vector<uint8_t> w = down((uint8_t *)work, (size_t)MM_MAX_TILES * 4);
     bool zero = true;
     for (size_t i = 0; i < w.size(); i++) {
         zero = zero && w[i] == 0;
