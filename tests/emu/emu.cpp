@@ -39,7 +39,7 @@ static struct {
     int n_bulk;
     bool moved;          /* somebody ran since the pollers slept */
     unsigned char *smem; /* LEAD guard bytes, then call->smem */
-    int sync;            /* its address stands for the launch */
+    uint64_t begin, end; /* their addresses stand for the block's */
 } now;
 
 static struct {
@@ -240,9 +240,9 @@ static void sleep_as(enum emu_state state)
 static void thread_main(void *arg)
 {
     struct emu_thread *t = (struct emu_thread *)arg;
-    emu_acquire(&now.sync);
+    emu_acquire(&now.begin);
     now.call->body(now.call->arg);
-    emu_release(&now.sync);
+    emu_release(&now.end);
     emu_copies_finish(t);
     t->state = EMU_DONE;
     now.done++;
@@ -728,7 +728,7 @@ static void run_block(void)
         }
         make_ready(t);
     }
-    emu_release(&now.sync);
+    emu_release(&now.begin);
     bool started[MAX_THREADS] = {false};
     int warp = now.order == EMU_REVERSE ? now.warps - 1 : 0;
     while (now.done < now.threads) {
@@ -754,7 +754,7 @@ static void run_block(void)
             now.moved = true;
         }
     }
-    emu_acquire(&now.sync);
+    emu_acquire(&now.end);
     if (now.n_bulk > 0) {
         emu_fail("ends with %d bulk copies under way", now.n_bulk);
     }
