@@ -294,7 +294,10 @@ static int upload_tiles(struct upload *u, const struct cuda_mat_src *s, int firs
         copy_bytes(u->b, host + used, (const uint8_t *)t->data + from * data, rows * data);
         used += aligned(rows * data);
         r.src[i].scales = device + used;
-        copy_bytes(u->b, host + used, (const uint8_t *)t->scales + from * scales, rows * scales);
+        if (scales > 0) {
+            copy_bytes(u->b, host + used, (const uint8_t *)t->scales + from * scales,
+                       rows * scales);
+        }
         used += aligned(rows * scales);
     }
     int rc = rt_upload(u->b->rt, device, host, used);

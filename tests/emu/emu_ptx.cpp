@@ -29,8 +29,10 @@ static void land(struct emu_queue *q, int n)
             memset(c->dst, 0, c->bytes);
         }
     }
-    memmove(q->copy, q->copy + n, (size_t)(q->n - n) * sizeof *q->copy);
-    q->n -= n;
+    if (n > 0) {
+        memmove(q->copy, q->copy + n, (size_t)(q->n - n) * sizeof *q->copy);
+        q->n -= n;
+    }
 }
 
 static void cp_async(uint32_t dst, const void *src, uint32_t bytes, bool valid, const char *what)
