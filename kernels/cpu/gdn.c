@@ -178,7 +178,8 @@ static void add_product(int rows, const float *a, size_t ar, size_t at, const fl
         int m = rows - r < V16_TILE ? rows - r : V16_TILE;
         for (int i = 0; i < D; i += 64) {
 #define AXPY(R)                                                                                    \
-    tile_axpy(R, BE_KV_F32, a + (size_t)r * ar, ar, at, b + i, D, (size_t)n, c + (size_t)r * D + i, D)
+    tile_axpy(R, BE_KV_F32, a + (size_t)r * ar, ar, at, b + i, D, (size_t)n,                       \
+              c + (size_t)r * D + i, D)
             TILE_SWITCH(m, AXPY);
 #undef AXPY
         }

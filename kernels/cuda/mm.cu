@@ -10,7 +10,7 @@ enum {
     STAGES80 = 3,  /* of the cp.async ring */
     X_STEP = 128,  /* bytes of a step in a row of activations */
     RUN_BATCH = 4, /* contributions, */
-    RUN_COLS = 4,  /* of batch rows, on their way at a time */
+    RUN_COLS = 2,  /* of batch rows, on their way at a time */
     LANES = 32
 };
 #define ALL 0xffffffffu
@@ -578,9 +578,9 @@ static __device__ __forceinline__ void prefetch_next(const struct mm_args &a)
 /* Streaming warps, and warps that finish what those have summed. */
 template <int NT, bool SM90> struct mm_warps {
     static constexpr int stream = SM90 ? 8 : 4;
-    static constexpr int put = MM_PUT_WARPS;
+    static constexpr int put = SM90 && NT == 1 ? 2 : MM_PUT_WARPS;
     static constexpr int threads = (stream + put) * LANES;
-    static constexpr int per_sm = SM90 || NT == 2 ? 1 : 2;
+    static constexpr int per_sm = NT == 2 ? 1 : 2;
 };
 
 enum { BAR_STREAM = 1, BAR_EMPTY, BAR_FULL /* one for each finishing warp */ };
@@ -635,9 +635,9 @@ static __device__ __forceinline__ bool deliver(uint32_t *counter, int parts, int
         fence_gpu();
         before = atomicAdd(counter, 1u);
         if (before == (uint32_t)parts - 1) {
+            fence_gpu();
             *counter = 0;
         }
-        fence_gpu();
     }
     return __shfl_sync(ALL, before, 0) == (uint32_t)parts - 1;
 }
@@ -656,7 +656,7 @@ static __device__ __forceinline__ void put_runs(const struct mm_args &a, const s
     constexpr int W = warps::stream, NC = 8 * NT;
     const struct mm_run *run = a.run + blk.run;
     struct factors f = {1, 1};
-    struct run_words words;
+    struct run_words words = {};
     int turns = 0; /* of this warp */
     for (int r = 0; r < blk.n_runs; r++) {
         if (r % LANES == 0) {
@@ -668,7 +668,7 @@ static __device__ __forceinline__ void put_runs(const struct mm_args &a, const s
         at.slot0 = __shfl_sync(ALL, words.w1.z, r % LANES);
         at.meta = (uint32_t)__shfl_sync(ALL, words.w1.w, r % LANES);
         const int kind = __shfl_sync(ALL, words.w0.w, r % LANES);
-        if (at.tile % MM_PUT_WARPS != mine) {
+        if (at.tile % warps::put != mine) {
             continue;
         }
         const int parts = MM_META_PARTS(at.meta);
@@ -748,7 +748,8 @@ struct ring {
  * y[row][r] = sum over k of x[row][k] W[r][k] and what follows it (finish). Block b
  * does the runs of its list, phase by phase: step i of the block is streaming warp
  * i % W's. At a run's end the warps leave their sums in shared memory and go on; the
- * other warps (put_runs) see to the rest. Reads every weight once; bound by that.
+ * other warps (put_runs) see to the rest. Reads every weight once; bound by that. Two
+ * blocks (this kernel's and the next's) share a multiprocessor at up to 8 rows.
  */
 template <int NT, bool SM90>
 static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<NT, SM90>::per_sm)
@@ -829,7 +830,7 @@ static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<N
     int start = 0, step = warp; /* of the run; this warp's next */
     int phase_end = 0, phases = 0;
     bool launched = false;
-    struct run_words words;
+    struct run_words words = {};
     for (int r = 0; r < blk.n_runs; r++) {
         if (r % LANES == 0) {
             words_load(words, run, r, blk.n_runs, lane);
@@ -869,7 +870,7 @@ static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<N
         }
         const int kind = __shfl_sync(ALL, words.w0.w, r % LANES);
         const int end = start + __shfl_sync(ALL, words.w0.z, r % LANES);
-        const int putter = __shfl_sync(ALL, words.w1.x, r % LANES) % MM_PUT_WARPS;
+        const int putter = __shfl_sync(ALL, words.w1.x, r % LANES) % warps::put;
         const int at = MM_META_K((uint32_t)__shfl_sync(ALL, words.w1.w, r % LANES)) + step - start;
         const uint8_t *xp = room.x + lane / 4 * a.at.x_row + lane % 4 * 32 + at * X_STEP;
         const uint8_t *op = room.offset + at * (NT * 64) + lane % 4 * 16;

@@ -8,12 +8,14 @@
 #include <string.h>
 
 enum {
-    SLICE_MAX = 64,       /* a block's threads stage two offsets each */
-    SLICE = 24,           /* steps: 49 KB of activations at 16 rows */
+    SLICE_MAX = 64, /* a block's threads stage two offsets each */
+    SLICE = 40,     /* steps: 41 KB of activations at 8 rows */
+    SLICE_SM80 = 24,
     BY_TILE_FROM = 4,     /* tiles to a block from which a block keeps its tiles */
     SMEM_SM80 = 99 << 10, /* what every chip from sm_80 on gives a block */
     SMEM_SM90 = 227 << 10,
-    PREFETCH = 96 << 10, /* what memory delivers while one product ends and the next begins */
+    SMEM_SHARED = 113 << 10, /* two blocks, of this kernel and the next, on one multiprocessor */
+    PREFETCH = 96 << 10,     /* what memory delivers while one product ends and the next begins */
     PREFETCH_ALONE = 128 << 10, /* the same where the next one's blocks have no room yet */
     STAGES_SM80 = 3,            /* fixed there */
     STAGES_MAX = 8
@@ -264,7 +266,7 @@ static int slices_for(const struct cu_mm_plan *p, int most, enum mm_order order)
 {
     const int least = (p->kg + most - 1) / most;
     if (order == MM_BY_SLICE) {
-        for (int s = least; s <= least + least / 2 + 1 && s <= p->kg; s++) {
+        for (int s = least; s <= least + 1 && s <= p->kg; s++) {
             const double longest = (double)((p->kg + s - 1) / s) * s / p->kg;
             if (p->n_blocks % s == 0 && longest < 1.016) {
                 return s;
@@ -325,7 +327,9 @@ static void choose_stages(struct cu_mm_plan *p, enum cu_path path, const struct 
         return;
     }
     for (int i = 0; i < 2; i++) {
-        p->stages[i] = tune->stages[i] ? tune->stages[i] : stages_within(p, i + 1, SMEM_SM90, 3);
+        p->stages[i] = tune->stages[i]
+                           ? tune->stages[i]
+                           : stages_within(p, i + 1, i == 0 ? SMEM_SHARED : SMEM_SM90, 2);
     }
 }
 
@@ -367,7 +371,7 @@ int mm_plan_make(enum cu_path path, int n_sm, const struct cu_mat *const *mats, 
     struct maker m = {.p = p};
     const int most = path == CU_SM80 ? SLICE_MAX / 2 : SLICE_MAX;
     m.slices = slices_for(p,
-                          tune->slice == 0     ? SLICE
+                          tune->slice == 0     ? (path == CU_SM80 ? SLICE_SM80 : SLICE)
                           : tune->slice < most ? tune->slice
                                                : most,
                           order);
