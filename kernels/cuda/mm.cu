@@ -578,9 +578,9 @@ static __device__ __forceinline__ void prefetch_next(const struct mm_args &a)
 /* Streaming warps, and warps that finish what those have summed. */
 template <int NT, bool SM90> struct mm_warps {
     static constexpr int stream = SM90 ? 8 : 4;
-    static constexpr int put = SM90 && NT == 1 ? 2 : MM_PUT_WARPS;
+    static constexpr int put = MM_PUT_WARPS;
     static constexpr int threads = (stream + put) * LANES;
-    static constexpr int per_sm = NT == 2 ? 1 : 2;
+    static constexpr int per_sm = SM90 || NT == 2 ? 1 : 2;
 };
 
 enum { BAR_STREAM = 1, BAR_EMPTY, BAR_FULL /* one for each finishing warp */ };
@@ -649,17 +649,17 @@ static __device__ __forceinline__ bool deliver(uint32_t *counter, int parts, int
  * them up and finishes. */
 template <int NT, bool SM90>
 static __device__ __forceinline__ void put_runs(const struct mm_args &a, const struct mm_block &blk,
-                                                const struct mm_room &room, int mine, int lane,
-                                                int count, const float *in_power)
+                                                const struct mm_room &room, struct run_words words,
+                                                int mine, int lane, int count,
+                                                const float *in_power)
 {
     using warps = mm_warps<NT, SM90>;
     constexpr int W = warps::stream, NC = 8 * NT;
     const struct mm_run *run = a.run + blk.run;
     struct factors f = {1, 1};
-    struct run_words words = {};
     int turns = 0; /* of this warp */
     for (int r = 0; r < blk.n_runs; r++) {
-        if (r % LANES == 0) {
+        if (r > 0 && r % LANES == 0) {
             words_load(words, run, r, blk.n_runs, lane);
         }
         struct run_at at;
@@ -748,8 +748,7 @@ struct ring {
  * y[row][r] = sum over k of x[row][k] W[r][k] and what follows it (finish). Block b
  * does the runs of its list, phase by phase: step i of the block is streaming warp
  * i % W's. At a run's end the warps leave their sums in shared memory and go on; the
- * other warps (put_runs) see to the rest. Reads every weight once; bound by that. Two
- * blocks (this kernel's and the next's) share a multiprocessor at up to 8 rows.
+ * other warps (put_runs) see to the rest. Reads every weight once; bound by that.
  */
 template <int NT, bool SM90>
 static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<NT, SM90>::per_sm)
@@ -817,26 +816,29 @@ static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<N
     if (SM90) {
         fence_proxy_async();
     }
+    /* The lists never change, and the batch's tables came a kernel or more before the
+     * one that this may overlap. */
+    const int count = (int)ld_relaxed(a.count);
+    struct run_words words = {};
+    words_load(words, run, 0, blk.n_runs, lane);
+    const struct mm_phase *phase = a.phase + blk.phase;
+    int4 ph = blk.n_runs ? *(const int4 *)phase : make_int4(0, 0, 0, 0);
     __syncthreads();
     pdl_wait();
-    const int count = (int)ld_relaxed(a.count);
     if (warp >= W) {
-        put_runs<NT, SM90>(a, blk, room, warp - W, lane, count, in_power);
+        put_runs<NT, SM90>(a, blk, room, words, warp - W, lane, count, in_power);
         return;
     }
 
-    const struct mm_phase *phase = a.phase + blk.phase;
     float acc[4][NT][4];
     int start = 0, step = warp; /* of the run; this warp's next */
     int phase_end = 0, phases = 0;
     bool launched = false;
-    struct run_words words = {};
     for (int r = 0; r < blk.n_runs; r++) {
-        if (r % LANES == 0) {
+        if (r > 0 && r % LANES == 0) {
             words_load(words, run, r, blk.n_runs, lane);
         }
         if (r == phase_end) {
-            const int4 ph = *(const int4 *)(phase + phases);
             if (phases > 0) {
                 bar_sync(BAR_STREAM, W * LANES); /* all are done with the slice before */
             }
@@ -859,6 +861,9 @@ static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<N
             bar_sync(BAR_STREAM, W * LANES);
             phase_end = ph.z;
             phases++;
+            if (phase_end < blk.n_runs) {
+                ph = *(const int4 *)(phase + phases);
+            }
         }
         if (!launched && src.step + a.trigger * W >= blk.steps) {
             launched = true;

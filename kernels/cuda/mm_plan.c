@@ -9,13 +9,12 @@
 
 enum {
     SLICE_MAX = 64, /* a block's threads stage two offsets each */
-    SLICE = 40,     /* steps: 41 KB of activations at 8 rows */
+    SLICE = 48,     /* steps: 98 KB of activations at 16 rows */
     SLICE_SM80 = 24,
     BY_TILE_FROM = 4,     /* tiles to a block from which a block keeps its tiles */
     SMEM_SM80 = 99 << 10, /* what every chip from sm_80 on gives a block */
     SMEM_SM90 = 227 << 10,
-    SMEM_SHARED = 113 << 10, /* two blocks, of this kernel and the next, on one multiprocessor */
-    PREFETCH = 96 << 10,     /* what memory delivers while one product ends and the next begins */
+    PREFETCH = 96 << 10, /* what memory delivers while one product ends and the next begins */
     PREFETCH_ALONE = 128 << 10, /* the same where the next one's blocks have no room yet */
     STAGES_SM80 = 3,            /* fixed there */
     STAGES_MAX = 8
@@ -327,9 +326,7 @@ static void choose_stages(struct cu_mm_plan *p, enum cu_path path, const struct 
         return;
     }
     for (int i = 0; i < 2; i++) {
-        p->stages[i] = tune->stages[i]
-                           ? tune->stages[i]
-                           : stages_within(p, i + 1, i == 0 ? SMEM_SHARED : SMEM_SM90, 2);
+        p->stages[i] = tune->stages[i] ? tune->stages[i] : stages_within(p, i + 1, SMEM_SM90, 2);
     }
 }
 

@@ -140,12 +140,11 @@ static void test_plan(const struct shape *s, enum cu_path path, int n_sm,
     const char *fault = plan_fault(p, &balance, &parts);
     const size_t most = path == CU_SM80 ? 99 << 10 : 227 << 10;
     const size_t one = mm_smem_of(p, 1).bytes, two = mm_smem_of(p, 2).bytes;
-    /* at up to 8 rows two blocks share a multiprocessor */
-    const bool fits = one <= most && two <= most && (tune || path == CU_SM80 || one <= 113 << 10);
+    const bool fits = one <= most && two <= most;
     cut_ok(!fault && balance <= limit && fits &&
                p->slice <= (tune && tune->slice ? tune->slice
                             : path == CU_SM80   ? 24
-                                                : 40),
+                                                : 48),
            "%s on %d SMs, %s: %s; balance %.4f, slices of %d, %d parts, %d slots, work %.2f MB, "
            "stages %d %d, shared %zu %zu",
            s->name, n_sm, cut_path_name(path), fault ? fault : "every step once", balance, p->slice,
