@@ -127,7 +127,7 @@ static __global__ void wrong_kernel(int what, const float *src, float *dst)
         d[0] = (float)((volatile int *)s)[t ^ 1]; /* no __syncwarp between */
     }
     if (what == PAST_STATIC) {
-        volatile uint64_t *p = &bar;
+        volatile uint64_t *volatile p = &bar; /* the compiler sees through less */
         d[0] = (float)p[t / 128 + 1];
     }
     if (what == PAST_DYNAMIC) {
