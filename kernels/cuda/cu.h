@@ -202,8 +202,7 @@ struct cu_gdn {
     struct cu_gdn_state state;
     struct cu_act act; /* decode: fp16 [rows][v_heads * 128] and sums */
     uint16_t *xt;      /* prefill: tiled activations (below) of the same */
-    void *work;        /* cu_gdn_work bytes, zeroed once; one stream's launches share it.
-                          Decode may do without (NULL), slower for spans of several rows */
+    void *work;        /* prefill: cu_gdn_work bytes; one stream's launches share it */
     /* Decode of rows that may be rejected: */
     float *record; /* [rows][channels + 2 v_heads] of this layer: the step's inputs, or NULL */
     bool hold;     /* both states stay as they are; cu_gdn_fold will advance them */

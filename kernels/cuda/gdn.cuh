@@ -24,15 +24,13 @@ enum {
 #define GDN_FULL    0xffffffffu
 #define GDN_Q_SCALE 0.08838834764831845f /* 128^-0.5 */
 
-/* cu_gdn.work. The counters are zero between launches; the rest is used by one
- * call at a time. Blocks: of the 64-token grid, the spans' one after the other. */
+/* cu_gdn.work, used by one prefill at a time. Blocks: of the 64-token grid, the
+ * spans' one after the other. */
 struct gdn_work {
-    uint32_t *count; /* [CU_ROWS][v_heads] */
-    float *o;        /* decode: [CU_ROWS][v_heads * 128] */
-    uint8_t *kq;     /* [blocks][k_heads] GDN_KQ_BYTES */
-    uint8_t *tp;     /* [blocks][v_heads] GDN_TP_BYTES */
-    float *gate;     /* [blocks][v_heads] GDN_GATE_FLOATS */
-    float *v;        /* [rows][v_heads * 128]: values, later outputs before the norm */
+    uint8_t *kq; /* [blocks][k_heads] GDN_KQ_BYTES */
+    uint8_t *tp; /* [blocks][v_heads] GDN_TP_BYTES */
+    float *gate; /* [blocks][v_heads] GDN_GATE_FLOATS */
+    float *v;    /* [rows][v_heads * 128]: values, later outputs before the norm */
     size_t bytes;
     int first_span; /* prefill goes by CU_ROWS spans */
 };
@@ -49,18 +47,13 @@ static inline struct gdn_work gdn_layout(void *work, int k_heads, int v_heads, i
 {
     struct gdn_work w = {};
     const size_t vh = (size_t)v_heads, blocks = (size_t)gdn_blocks(rows, spans);
-    const size_t counts = (CU_ROWS * vh * sizeof(uint32_t) + 255) / 256 * 256;
-    const size_t tp = counts + blocks * (size_t)k_heads * GDN_KQ_BYTES;
+    const size_t tp = blocks * (size_t)k_heads * GDN_KQ_BYTES;
     const size_t gate = tp + blocks * vh * GDN_TP_BYTES;
     const size_t v = gate + blocks * vh * GDN_GATE_FLOATS * sizeof(float);
-    const size_t prefill = v + (size_t)rows * vh * GDN_D * sizeof(float);
-    const size_t decode = counts + CU_ROWS * vh * GDN_D * sizeof(float);
-    w.bytes = prefill > decode ? prefill : decode;
+    w.bytes = v + (size_t)rows * vh * GDN_D * sizeof(float);
     if (work) {
         uint8_t *const p = (uint8_t *)work;
-        w.count = (uint32_t *)p;
-        w.o = (float *)(p + counts);
-        w.kq = p + counts;
+        w.kq = p;
         w.tp = p + tp;
         w.gate = (float *)(p + gate);
         w.v = (float *)(p + v);

@@ -4,20 +4,21 @@
  * The same kernel folds: it repeats the step for recorded rows without outputs.
  */
 #include "kernels/cuda/gdn.cuh"
-#include "kernels/cuda/gdn_stages.h"
 
 enum {
-    KEY_WARPS = 4,     /* of 32 keys each */
-    MAX_COL_WARPS = 4, /* of 32 value columns each */
-    SPLIT_ROWS = 3
+    KEY_WARPS = 4, /* of 32 keys each, */
+    COL_WARPS = 4, /* of 32 value columns each */
+    WARPS = KEY_WARPS * COL_WARPS,
+    THREADS = WARPS * 32,
+    CH = 3 * GDN_D,                         /* a head's channels: q, k, v */
+    LD = CH + GDN_D,                        /* of a row in shared memory: those and z */
+    CHANNELS = (CH + THREADS - 1) / THREADS /* of a thread */
 };
 
 struct gdn_step_args {
     const int32_t *accepted; /* fold: rows of each span to take, else NULL */
     float *record;           /* [rows][channels + 2 v_heads], or NULL */
-    uint32_t *count;         /* a head's blocks that are done; when it has several */
-    float *o;
-    bool hold; /* the state stays as it was */
+    bool hold;               /* the state stays as it was */
 };
 
 /* The row's coefficients. */
@@ -38,15 +39,12 @@ static __device__ __forceinline__ void load4(float *to, const float *from)
     to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
 }
 
-/* Floats that a row has in shared memory: q, k, v and, with all columns, z. */
-#define ROW_FLOATS(CW) (256 + (CW)*32 * ((CW) == MAX_COL_WARPS ? 2 : 1))
-
 /* Channel c of a head's q (0..127), k (128..255), v (256..) in the qkv row. */
-static __device__ __forceinline__ int channel_of(int c, int kh, int k_heads, int h, int first_col)
+static __device__ __forceinline__ int channel_of(int c, int kh, int k_heads, int h)
 {
     return c < 128   ? kh * 128 + c
            : c < 256 ? (k_heads + kh) * 128 + c - 128
-                     : (2 * k_heads + h) * 128 + first_col + c - 256;
+                     : (2 * k_heads + h) * 128 + c - 256;
 }
 
 /* Sums of products with k (x) and q (y) of 8 keys by 4 columns, added up over the
@@ -66,11 +64,11 @@ static __device__ __forceinline__ float2 scatter_sums(const float *x, const floa
     return make_float2((odd ? keep[2] : keep[0]) + a, (odd ? keep[3] : keep[1]) + b);
 }
 
-/* Four sums of 128 keys from the four key warps' parts, [4][2][cols]. */
-static __device__ __forceinline__ float4 total(const float *part, int cols)
+/* Four sums of 128 keys from the four key warps' parts, [4][2][128]. */
+static __device__ __forceinline__ float4 total(const float *part)
 {
-    const float4 a = *(const float4 *)part, b = *(const float4 *)(part + 2 * cols);
-    const float4 c = *(const float4 *)(part + 4 * cols), d = *(const float4 *)(part + 6 * cols);
+    const float4 a = *(const float4 *)part, b = *(const float4 *)(part + 2 * GDN_D);
+    const float4 c = *(const float4 *)(part + 4 * GDN_D), d = *(const float4 *)(part + 6 * GDN_D);
     return make_float4(((a.x + b.x) + c.x) + d.x, ((a.y + b.y) + c.y) + d.y,
                        ((a.z + b.z) + c.z) + d.z, ((a.w + b.w) + c.w) + d.w);
 }
@@ -114,11 +112,9 @@ static __device__ __forceinline__ void put_row(const struct cu_gdn &g, int row, 
  * For each row t of a span and value head, with the state S [128 key][128 value]:
  * S' = e^g S, u = beta (v - S'^T k), S = S' + k u^T, o = S^T q.
  *
- * A block has a span's head (CW = 4, 512 threads) or 32 or 64 of its columns (CW = 1,
- * 2; 128 threads each; the last of a head's blocks does the norm). A thread keeps 8 keys
- * by 4 columns of S; one barrier a row adds up the keys. Every sum has the same
- * order in both and whatever the rows. q and k channels are convolved by every head
- * that shares them; the first writes their state.
+ * A block has a span's head. A thread keeps 8 keys by 4 columns of S; one barrier a row
+ * adds up the keys. Every sum has the same order whatever the rows. q and k channels are
+ * convolved by every head that shares them; the first writes their state.
  *
  * Before pdl_wait it reads weights, the span table, S and the convolution state: S
  * and the states were written by this layer's launch of an earlier step, the table
@@ -128,23 +124,15 @@ static __device__ __forceinline__ void put_row(const struct cu_gdn &g, int row, 
  *
  * Bytes: 64 KB read and 64 KB written per head and span. sm_80 and up.
  */
-template <int CW>
-__global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4   ? 2
-                                                      : CW == 2 ? 3
-                                                                : 4)
+__global__ void __launch_bounds__(THREADS, 2)
     gdn_step(const struct cu_batch b, const struct cu_gdn g, const struct gdn_step_args p)
 {
-    constexpr int COLS = CW * 32, WARPS = CW * KEY_WARPS, THREADS = WARPS * 32, CH = 256 + COLS;
-    constexpr int LD = ROW_FLOATS(CW);
-    constexpr int CHANNELS = (CH + THREADS - 1) / THREADS; /* of a thread */
     const int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32;
-    __shared__ __align__(16) float part[2][KEY_WARPS][2][COLS];
+    __shared__ __align__(16) float part[2][KEY_WARPS][2][GDN_D];
     __shared__ struct gdn_coef coef[CU_ROWS];
-    __shared__ uint32_t arrived;
     float *x = (float *)cu_smem(); /* [rows of the span][LD]: q, k, v after the convolution; z */
 
-    const int h = (int)blockIdx.x / (MAX_COL_WARPS / CW);
-    const int first_col = (int)blockIdx.x % (MAX_COL_WARPS / CW) * COLS;
+    const int h = (int)blockIdx.x;
     if ((int)blockIdx.y >= b.count[1]) {
         pdl_wait();
         return;
@@ -154,9 +142,10 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4   ? 2
     const int channels = (2 * g.k_heads + g.v_heads) * GDN_D;
     const size_t record_ld = (size_t)(channels + 2 * g.v_heads);
 
-    const int key = warp / CW * 32 + lane / 8 * 8, col = warp % CW * 32 + lane % 8 * 4;
+    const int key = warp / COL_WARPS * 32 + lane / 8 * 8,
+              col = warp % COL_WARPS * 32 + lane % 8 * 4;
     float *state = g.state.s + (size_t)span.slot * g.state.s_stride +
-                   ((size_t)h * GDN_D + (size_t)key) * GDN_D + first_col + col;
+                   ((size_t)h * GDN_D + (size_t)key) * GDN_D + col;
     float4 s[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -172,7 +161,7 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4   ? 2
     for (int j = 0; j < CHANNELS; j++) {
         const int c = tid + j * THREADS;
         if (c < CH) {
-            const int ch = channel_of(c, kh, g.k_heads, h, first_col);
+            const int ch = channel_of(c, kh, g.k_heads, h);
             taps[j] = *(const float4 *)(g.conv_w + 4 * (size_t)ch);
             old[j][0] = ld_l2_f32(conv_old + ch);
             old[j][1] = ld_l2_f32(conv_old + ch + channels);
@@ -188,7 +177,7 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4   ? 2
     }
     const float *proj = g.proj + (size_t)span.first * g.ld;
     float *record = p.record ? p.record + (size_t)span.first * record_ld : NULL;
-    if (CW == MAX_COL_WARPS && g.act.x && warp < n) {
+    if (g.act.x && warp < n) {
         cp_async16(smem_addr(x + warp * LD + CH + 4 * lane),
                    proj + (size_t)warp * g.ld + g.col_z + h * GDN_D + 4 * lane);
     }
@@ -198,7 +187,7 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4   ? 2
         const float a = proj[(size_t)gate_row * g.ld + g.col_a + h];
         coef[gate_row].beta = gdn_beta(beta);
         coef[gate_row].decay = expf(gdn_log_decay(g.a_log[h], a, g.dt_bias[h]));
-        if (record && first_col == 0) {
+        if (record) {
             record[(size_t)gate_row * record_ld + channels + h] = beta;
             record[(size_t)gate_row * record_ld + channels + g.v_heads + h] = a;
         }
@@ -209,9 +198,9 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4   ? 2
         if (c >= CH) {
             continue;
         }
-        const int ch = channel_of(c, kh, g.k_heads, h, first_col);
-        /* q and k belong to the first of the heads that share them, its first block */
-        const bool mine = c >= 256 || (h % share == 0 && first_col == 0);
+        const int ch = channel_of(c, kh, g.k_heads, h);
+        /* q and k belong to the first of the heads that share them */
+        const bool mine = c >= 256 || h % share == 0;
         const float *in = proj + g.col_qkv + ch;
         float x0 = old[j][0], x1 = old[j][1], x2 = old[j][2];
         for (int r0 = 0; r0 < n; r0 += 2) {
@@ -275,24 +264,22 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4   ? 2
             }
         }
         /* two buffers: a warp is at most one barrier ahead */
-        *(float2 *)&part[r % 2][warp / CW][lane / 16][col + lane / 8 % 2 * 2] =
+        *(float2 *)&part[r % 2][warp / COL_WARPS][lane / 16][col + lane / 8 % 2 * 2] =
             scatter_sums(sk, sq, lane);
         __syncthreads();
         const struct gdn_coef e = coef[r];
-        if (g.act.x && warp == r % WARPS && lane < COLS / 4) {
+        if (g.act.x && warp == r % WARPS) {
             const int at = 4 * lane;
             const float4 u =
-                delta(e, *(const float4 *)(row + 256 + at), total(&part[r % 2][0][0][at], COLS));
-            const float4 o = output(e, u, total(&part[r % 2][0][1][at], COLS));
-            const size_t to = (size_t)(span.first + r) * (size_t)g.v_heads + (size_t)h;
-            /* nobody needs q any more */
-            *(float4 *)(CW == MAX_COL_WARPS ? row + at : p.o + to * GDN_D + first_col + at) = o;
+                delta(e, *(const float4 *)(row + 256 + at), total(&part[r % 2][0][0][at]));
+            const float4 o = output(e, u, total(&part[r % 2][0][1][at]));
+            *(float4 *)(row + at) = o; /* nobody needs q any more */
         }
         if (p.hold && r == n - 1) {
             break;
         }
         const float4 u =
-            delta(e, *(const float4 *)(row + 256 + col), total(&part[r % 2][0][0][col], COLS));
+            delta(e, *(const float4 *)(row + 256 + col), total(&part[r % 2][0][0][col]));
         const float ux = e.k_scale * u.x, uy = e.k_scale * u.y;
         const float uz = e.k_scale * u.z, uw = e.k_scale * u.w;
 #pragma unroll
@@ -309,13 +296,6 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4   ? 2
             }
         }
     }
-    if (CW < MAX_COL_WARPS && g.act.x) {
-        __syncthreads();
-        uint32_t *count = p.count + blockIdx.y * (unsigned)g.v_heads + (unsigned)h;
-        if (tid == 0) {
-            arrived = atom_add_acq_rel(count, 1);
-        }
-    }
     if (!p.hold && n > 0) {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -325,73 +305,31 @@ __global__ void __launch_bounds__(CW *KEY_WARPS * 32, CW == 4   ? 2
     if (!g.act.x) {
         return;
     }
-    if (CW < MAX_COL_WARPS) {
-        __syncthreads();
-        if (arrived != MAX_COL_WARPS / CW - 1) {
-            return;
-        }
-        if (tid == 0) {
-            p.count[blockIdx.y * (unsigned)g.v_heads + (unsigned)h] = 0;
-        }
-    }
     __syncwarp();
     for (int r = warp; r < n; r += WARPS) {
-        const int t = span.first + r;
-        const float *z = proj + (size_t)r * g.ld + g.col_z + h * GDN_D;
-        const float *o = p.o + ((size_t)t * (size_t)g.v_heads + (size_t)h) * GDN_D;
-        if (CW == MAX_COL_WARPS) {
-            o = x + r * LD;
-            put_row(g, t, h, lane, *(const float4 *)(o + 4 * lane),
-                    *(const float4 *)(o + CH + 4 * lane));
-        } else {
-            put_row(g, t, h, lane, ld_l2_f4(o + 4 * lane), *(const float4 *)(z + 4 * lane));
-        }
+        const float *o = x + r * LD + 4 * lane;
+        put_row(g, span.first + r, h, lane, *(const float4 *)o, *(const float4 *)(o + CH));
     }
 }
 
-template <int CW>
-static int launch(struct cu_ctx *c, const char *name, const struct cu_batch *b,
-                  const struct cu_gdn *g, const struct gdn_step_args &p)
-{
-    const dim3 grid((unsigned)(g->v_heads * (MAX_COL_WARPS / CW)), (unsigned)b->spans);
-    /* one span may have all rows */
-    const size_t smem = (size_t)(b->rows * ROW_FLOATS(CW)) * sizeof(float);
-    return cu_launch(c, name, gdn_step<CW>, grid, dim3(CW * KEY_WARPS * 32), smem, *b, *g, p);
-}
-
-/* col_warps: 4 a head a block, 1 or 2 a part of its columns, 0 what is thought best. */
 static int step(struct cu_ctx *c, const char *name, const struct cu_batch *b,
-                const struct cu_gdn *g, struct gdn_step_args p, int col_warps)
+                const struct cu_gdn *g, const struct gdn_step_args &p)
 {
     if (b->spans < 1 || b->rows < 1 || b->rows > CU_ROWS || g->v_heads % g->k_heads) {
         return cudaErrorInvalidValue;
     }
-    if (col_warps == 0) {
-        /* Long spans of few sequences: four times the blocks pay for the exchange. */
-        const bool split = b->rows >= SPLIT_ROWS * b->spans && g->v_heads * b->spans <= c->n_sm;
-        col_warps = split ? 1 : MAX_COL_WARPS;
-    }
-    if (!g->work || col_warps == MAX_COL_WARPS) {
-        return launch<MAX_COL_WARPS>(c, name, b, g, p);
-    }
-    const struct gdn_work w = gdn_layout(g->work, g->k_heads, g->v_heads, CU_ROWS, CU_ROWS);
-    p.count = w.count;
-    p.o = w.o;
-    return col_warps == 1 ? launch<1>(c, name, b, g, p) : launch<2>(c, name, b, g, p);
-}
-
-extern "C" int gdn_decode_split(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g,
-                                int col_warps)
-{
-    struct gdn_step_args p = {};
-    p.record = g->record;
-    p.hold = g->hold;
-    return step(c, "gdn_decode", b, g, p, col_warps);
+    /* one span may have all rows */
+    const size_t smem = (size_t)b->rows * LD * sizeof(float);
+    return cu_launch(c, name, gdn_step, dim3((unsigned)g->v_heads, (unsigned)b->spans),
+                     dim3(THREADS), smem, *b, *g, p);
 }
 
 extern "C" int cu_gdn_decode(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g)
 {
-    return gdn_decode_split(c, b, g, 0);
+    struct gdn_step_args p = {};
+    p.record = g->record;
+    p.hold = g->hold;
+    return step(c, "gdn_decode", b, g, p);
 }
 
 extern "C" int cu_gdn_fold(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g,
@@ -407,5 +345,5 @@ extern "C" int cu_gdn_fold(struct cu_ctx *c, const struct cu_batch *b, const str
     from.col_a = channels + g->v_heads;
     from.act.x = NULL;
     p.accepted = accepted;
-    return step(c, "gdn_fold", b, &from, p, 0);
+    return step(c, "gdn_fold", b, &from, p);
 }

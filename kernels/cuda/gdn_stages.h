@@ -14,10 +14,6 @@ enum { GDN_CONV = 1, GDN_INNER = 2, GDN_WALK = 4, GDN_NORM = 8, GDN_ALL = 15 };
 int gdn_prefill_stages(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g,
                        unsigned stages);
 
-/* cu_gdn_decode with a head's state in one block (col_warps 4), two (2) or four (1). */
-int gdn_decode_split(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g,
-                     int col_warps);
-
 #ifdef __cplusplus
 }
 #endif

@@ -98,9 +98,7 @@ static void time_spans(const struct time_state *t, int spans, int n)
 
 enum time_kind { T_PLAIN, T_HOLD, T_FOLD };
 
-/* col_warps: of gdn_decode_split. */
-static void time_decode(const struct time_state *t, int spans, int n, enum time_kind kind,
-                        int col_warps)
+static void time_decode(const struct time_state *t, int spans, int n, enum time_kind kind)
 {
     static const char *const name[] = {"decode", "held", "fold half"};
     time_spans(t, spans, n);
@@ -118,7 +116,7 @@ static void time_decode(const struct time_state *t, int spans, int n, enum time_
             g.hold = kind == T_HOLD;
             g.record = kind == T_HOLD || kind == T_FOLD ? t->record : NULL;
             cut_must(kind == T_FOLD ? cu_gdn_fold(t->c, &b, &g, t->accepted)
-                                    : gdn_decode_split(t->c, &b, &g, col_warps),
+                                    : cu_gdn_decode(t->c, &b, &g),
                      "a step");
         }
     });
@@ -209,14 +207,12 @@ static int timing(void)
     static const int shape[][2] = {{1, 1}, {1, 2},  {1, 3}, {1, 4},
                                    {1, 8}, {1, 16}, {4, 1}, {16, 1}};
     for (const int *s : shape) {
-        for (int cw = 4; cw > 0; cw /= 2) {
-            time_decode(&t, s[0], s[1], T_PLAIN, cw);
-        }
+        time_decode(&t, s[0], s[1], T_PLAIN);
     }
-    time_decode(&t, 1, 8, T_HOLD, 0);
-    time_decode(&t, 1, 8, T_FOLD, 0);
+    time_decode(&t, 1, 8, T_HOLD);
+    time_decode(&t, 1, 8, T_FOLD);
     t.c = cut_ctx(t.c->path, false);
-    time_decode(&t, 1, 1, T_PLAIN, 4);
+    time_decode(&t, 1, 1, T_PLAIN);
     for (int i = 0; i < n_paths; i++) {
         t.c = cut_ctx(paths[i], false);
         printf(" %s\n", cut_path_name(paths[i]));

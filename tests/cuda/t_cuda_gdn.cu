@@ -355,11 +355,11 @@ static void run_fetch(struct run *r, const struct layer *l)
 }
 
 static struct run run_decode(struct cu_ctx *c, const struct layer *l, const struct part *part,
-                             int n, int col_warps)
+                             int n)
 {
     struct run r;
     run_init(&r, l, part, n, true);
-    cut_must(gdn_decode_split(c, &r.b, &r.g, col_warps), "gdn_decode_split");
+    cut_must(cu_gdn_decode(c, &r.b, &r.g), "cu_gdn_decode");
     run_fetch(&r, l);
     return r;
 }
@@ -411,7 +411,7 @@ static void t_decode(struct cu_ctx *c, int k_heads, int v_heads)
         char what[64];
         snprintf(what, sizeof what, "decode %d/%d %s, mix %d", k_heads, v_heads,
                  cut_path_name(c->path), (int)m);
-        struct run r = run_decode(c, &l, part, n, 0);
+        struct run r = run_decode(c, &l, part, n);
         check_rows(&l, &r, part, n, what);
         run_free(&r);
         for (int i = 0; i < n; i++) {
@@ -419,7 +419,7 @@ static void t_decode(struct cu_ctx *c, int k_heads, int v_heads)
             part[i].n = 1;
             part[i].parity = 1 - part[i].parity;
         }
-        r = run_decode(c, &l, part, n, 0);
+        r = run_decode(c, &l, part, n);
         check_rows(&l, &r, part, n, what);
         run_free(&r);
         for (int i = 0; i < n; i++) {
@@ -430,7 +430,7 @@ static void t_decode(struct cu_ctx *c, int k_heads, int v_heads)
     layer_free(&l);
 }
 
-/* Rows one by one, in spans of every length, with neighbours, split or not. */
+/* Rows one by one, in spans of every length, with neighbours. */
 static void t_decode_bits(struct cu_ctx *c)
 {
     enum { N = 16 };
@@ -445,7 +445,7 @@ static void t_decode_bits(struct cu_ctx *c)
     int parity = 0;
     for (int t = 0; t < N; t++) {
         const struct part part = {&q, t, 1, 3, parity};
-        struct run r = run_decode(c, &l, &part, 1, 4);
+        struct run r = run_decode(c, &l, &part, 1);
         memcpy(y + (size_t)t * width, r.y, width * sizeof *y);
         memcpy(sum + (size_t)t * width / 32, r.sum, width / 32 * sizeof *sum);
         run_free(&r);
@@ -453,7 +453,7 @@ static void t_decode_bits(struct cu_ctx *c)
     }
     float *want = slot_get(&l, 3, parity);
     for (int n = 2; n <= N; n = n < 4 ? n + 1 : n + 6) {
-        for (int cw = 4; cw > 0; cw /= 2) {
+        for (int alone = 0; alone < 2; alone++) {
             slot_set(&l, &q, 5, 1);
             int p = 1;
             bool same = true;
@@ -461,8 +461,8 @@ static void t_decode_bits(struct cu_ctx *c)
                 const int m = n < N - t ? n : N - t, extra = N - m > 3 ? 3 : N - m;
                 slot_set(&l, &other, 0, 0);
                 struct part part[2] = {{&other, 0, extra, 0, 0}, {&q, t, m, 5, p}};
-                const int skip = extra && cw != 2 ? 0 : 1; /* a neighbour before it, or none */
-                struct run r = run_decode(c, &l, part + skip, 2 - skip, cw);
+                const int skip = extra && !alone ? 0 : 1; /* a neighbour before it, or none */
+                struct run r = run_decode(c, &l, part + skip, 2 - skip);
                 const size_t at = skip ? 0 : (size_t)extra;
                 same &= memcmp(r.y + at * width, y + (size_t)t * width,
                                (size_t)m * width * sizeof *y) == 0;
@@ -472,7 +472,7 @@ static void t_decode_bits(struct cu_ctx *c)
                 p = 1 - p;
             }
             float *got = slot_get(&l, 5, p);
-            cut_ok(same, "decode in spans of %d, %d blocks a head: same bits", n, 4 / cw);
+            cut_ok(same, "decode in spans of %d: same bits", n);
             cut_same(got, want, state, "decode in spans of %d: state", n);
             free(got);
         }
@@ -518,7 +518,7 @@ static void t_fold(struct cu_ctx *c, int rows)
         slot_set(&l, &q, 1, parity);
         slot_set(&l, &other, 4, 0);
         struct part plain[2] = {{&other, 0, 1, 4, 0}, {&q, 0, accept, 1, parity}};
-        struct run s = run_decode(c, &l, plain, accept > 0 ? 2 : 1, 4);
+        struct run s = run_decode(c, &l, plain, accept > 0 ? 2 : 1);
         float *want = slot_get(&l, 1, accept > 0 ? 1 - parity : parity);
         float *want2 = slot_get(&l, 4, 1);
         const size_t width = (size_t)(l.v_heads * D);
