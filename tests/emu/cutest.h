@@ -79,7 +79,11 @@ static inline void cut_sync(void)
 static inline void cut_begin(void)
 {
     const char *s = getenv("QUASAR_TEST_SEED");
-    uint64_t seed = s ? strtoull(s, NULL, 0) : (uint64_t)time(NULL) ^ (uint64_t)getpid() << 20;
+    uint64_t seed = (uint64_t)time(NULL) ^ (uint64_t)getpid() << 20;
+#ifdef QUASAR_EMULATE
+    seed = getenv("QUASAR_LONG") ? seed : 1; /* the everyday run is the same every day */
+#endif
+    seed = s ? strtoull(s, NULL, 0) : seed;
     printf("# QUASAR_TEST_SEED=%llu\n", (unsigned long long)seed);
     cut.rng = seed;
 #ifndef QUASAR_EMULATE
