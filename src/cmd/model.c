@@ -127,9 +127,8 @@ static int want_cuda(const struct conf *cf, int device, bool *cuda, char *note, 
         return 0;
     }
     const bool asked = conf_is_word(cf, "backend", "cuda");
-    const bool found = cuda_device_count(why, sizeof why) > device &&
-                       cuda_device_probe(device, &dev, why, sizeof why) == 0;
-    if (found && backend_cuda()) {
+    const bool there = cuda_device_count(why, sizeof why) > device;
+    if (there && cuda_device_probe(device, &dev, why, sizeof why) == 0 && backend_cuda()) {
         *cuda = true;
         return 0;
     }
@@ -137,7 +136,7 @@ static int want_cuda(const struct conf *cf, int device, bool *cuda, char *note, 
         return err_set(e, QE_DEVICE, "no CUDA device %d (%s): use --backend cpu", device,
                        why[0] ? why : "none found");
     }
-    snprintf(note, 256, "no CUDA device, using the CPU");
+    snprintf(note, 256, "%.200s, using the CPU", there && why[0] ? why : "no CUDA device");
     return 0;
 }
 
