@@ -229,3 +229,32 @@ int be_check_batch(const struct be_shape *s, const struct be_batch *t, int slots
     }
     return 0;
 }
+
+int be_check_slot(int slots, int slot, struct err *e)
+{
+    if (slot < 0 || slot >= slots) {
+        return err_set(e, QE_INTERNAL, "state slot %d is outside 0..%d", slot, slots - 1);
+    }
+    return 0;
+}
+
+int be_check_page(int pages, int page, struct err *e)
+{
+    if (page < 0 || page >= pages) {
+        return err_set(e, QE_INTERNAL, "cache page %d is outside 0..%d", page, pages - 1);
+    }
+    return 0;
+}
+
+int be_check_rows(const int32_t *rows, int n, int have, int most, struct err *e)
+{
+    if (n < 0 || n > most) {
+        return err_set(e, QE_INTERNAL, "%d output rows; at most %d", n, most);
+    }
+    for (int i = 0; i < n; i++) {
+        if (rows[i] < 0 || rows[i] >= have) {
+            return err_set(e, QE_INTERNAL, "output row %d of a batch of %d", rows[i], have);
+        }
+    }
+    return 0;
+}

@@ -14,6 +14,11 @@ int be_check_weights(const struct be_shape *s, const struct be_weights *w, struc
 int be_check_batch(const struct be_shape *s, const struct be_batch *t, int slots, int pages,
                    int max_rows, struct err *e);
 
+/* Refuse one of them: a slot, a page, rows to be read of `have` (at most `most`). */
+int be_check_slot(int slots, int slot, struct err *e);
+int be_check_page(int pages, int page, struct err *e);
+int be_check_rows(const int32_t *rows, int n, int have, int most, struct err *e);
+
 /* Which of the positions T, H, W turns frequency i (in turn as long as the
  * section of H or W lasts, T for the rest), and the frequencies; 32 of each. */
 void be_rope(const struct be_shape *s, uint8_t *axis, double *inv_freq);

@@ -84,19 +84,6 @@ static int check_begun(const struct backend *b, const char *op, struct err *e)
     return b->begun ? 0 : err_set(e, QE_INTERNAL, "%s without a batch", op);
 }
 
-static int check_rows(const int32_t *rows, int n, int have, struct err *e)
-{
-    if (n < 0 || n > CPU_MAX_OUT) {
-        return err_set(e, QE_INTERNAL, "%d output rows; at most %d", n, CPU_MAX_OUT);
-    }
-    for (int i = 0; i < n; i++) {
-        if (rows[i] < 0 || rows[i] >= have) {
-            return err_set(e, QE_INTERNAL, "output row %d of a batch of %d", rows[i], have);
-        }
-    }
-    return 0;
-}
-
 static int op_embed(struct backend *b, struct err *e)
 {
     int rc = check_begun(b, "embed", e);
@@ -376,7 +363,7 @@ static int op_final_norm(struct backend *b, struct err *e)
 static int head(struct backend *b, const float *x, int have, const int32_t *rows, int n,
                 struct err *e)
 {
-    int rc = check_rows(rows, n, have, e);
+    int rc = be_check_rows(rows, n, have, CPU_MAX_OUT, e);
     if (rc < 0) {
         return rc;
     }
@@ -441,9 +428,9 @@ static int op_sample(struct backend *b, const struct be_sample *s, int n, int32_
 
 static int op_hidden_save(struct backend *b, int row, int slot, struct err *e)
 {
-    int rc = cpu_check_slot(b, slot, e);
+    int rc = be_check_slot(b->slots, slot, e);
     int32_t r = row;
-    rc = rc < 0 ? rc : check_rows(&r, 1, b->h_rows, e);
+    rc = rc < 0 ? rc : be_check_rows(&r, 1, b->h_rows, CPU_MAX_OUT, e);
     if (rc == 0) {
         memcpy(cpu_slot_hidden(b, slot), b->h + (size_t)row * (size_t)b->shape.hidden,
                (size_t)b->shape.hidden * sizeof(float));
@@ -537,7 +524,7 @@ static int op_read_logits(struct backend *b, int i, float *out, struct err *e)
 static int op_read_hidden(struct backend *b, int row, float *out, struct err *e)
 {
     int32_t r = row;
-    int rc = check_rows(&r, 1, b->h_rows, e);
+    int rc = be_check_rows(&r, 1, b->h_rows, CPU_MAX_OUT, e);
     if (rc == 0) {
         memcpy(out, b->h + (size_t)row * (size_t)b->shape.hidden,
                (size_t)b->shape.hidden * sizeof *out);

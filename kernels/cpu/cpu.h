@@ -79,7 +79,6 @@ int cpu_page_import(struct backend *b, int page, const void *in, struct err *e);
 int cpu_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e);
 int cpu_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float *k, float *v,
                 struct err *e);
-int cpu_check_slot(const struct backend *b, int slot, struct err *e);
 
 /* open.c */
 int cpu_open(const struct be_shape *shape, const struct be_weights *weights,

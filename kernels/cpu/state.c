@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "kernels/geometry.h"
+
 float *cpu_slot(const struct backend *b, int slot)
 {
     return (float *)b->state.p + (size_t)slot * b->slot_floats;
@@ -24,22 +26,6 @@ float *cpu_slot_hidden(const struct backend *b, int slot)
     return cpu_slot_gdn(b, slot, b->n_gdn);
 }
 
-int cpu_check_slot(const struct backend *b, int slot, struct err *e)
-{
-    if (slot < 0 || slot >= b->slots) {
-        return err_set(e, QE_INTERNAL, "state slot %d is outside 0..%d", slot, b->slots - 1);
-    }
-    return 0;
-}
-
-static int check_page(const struct backend *b, int page, struct err *e)
-{
-    if (page < 0 || page >= b->pages) {
-        return err_set(e, QE_INTERNAL, "cache page %d is outside 0..%d", page, b->pages - 1);
-    }
-    return 0;
-}
-
 static uint8_t *page_at(const struct backend *b, int page)
 {
     return (uint8_t *)b->cache.p + (size_t)page * b->page_bytes;
@@ -57,7 +43,7 @@ size_t cpu_page_size(const struct backend *b)
 
 int cpu_state_reset(struct backend *b, int slot, struct err *e)
 {
-    int rc = cpu_check_slot(b, slot, e);
+    int rc = be_check_slot(b->slots, slot, e);
     if (rc == 0) {
         memset(cpu_slot(b, slot), 0, cpu_state_size(b));
     }
@@ -66,8 +52,8 @@ int cpu_state_reset(struct backend *b, int slot, struct err *e)
 
 int cpu_state_copy(struct backend *b, int dst, int src, struct err *e)
 {
-    int rc = cpu_check_slot(b, dst, e);
-    rc = rc < 0 ? rc : cpu_check_slot(b, src, e);
+    int rc = be_check_slot(b->slots, dst, e);
+    rc = rc < 0 ? rc : be_check_slot(b->slots, src, e);
     if (rc == 0 && dst != src) {
         memcpy(cpu_slot(b, dst), cpu_slot(b, src), cpu_state_size(b));
     }
@@ -76,7 +62,7 @@ int cpu_state_copy(struct backend *b, int dst, int src, struct err *e)
 
 int cpu_state_export(struct backend *b, int slot, void *out, struct err *e)
 {
-    int rc = cpu_check_slot(b, slot, e);
+    int rc = be_check_slot(b->slots, slot, e);
     if (rc == 0) {
         memcpy(out, cpu_slot(b, slot), cpu_state_size(b));
     }
@@ -85,7 +71,7 @@ int cpu_state_export(struct backend *b, int slot, void *out, struct err *e)
 
 int cpu_state_import(struct backend *b, int slot, const void *in, struct err *e)
 {
-    int rc = cpu_check_slot(b, slot, e);
+    int rc = be_check_slot(b->slots, slot, e);
     if (rc == 0) {
         memcpy(cpu_slot(b, slot), in, cpu_state_size(b));
     }
@@ -94,8 +80,8 @@ int cpu_state_import(struct backend *b, int slot, const void *in, struct err *e)
 
 int cpu_page_copy(struct backend *b, int dst, int src, struct err *e)
 {
-    int rc = check_page(b, dst, e);
-    rc = rc < 0 ? rc : check_page(b, src, e);
+    int rc = be_check_page(b->pages, dst, e);
+    rc = rc < 0 ? rc : be_check_page(b->pages, src, e);
     if (rc == 0 && dst != src) {
         memcpy(page_at(b, dst), page_at(b, src), b->page_bytes);
     }
@@ -104,7 +90,7 @@ int cpu_page_copy(struct backend *b, int dst, int src, struct err *e)
 
 int cpu_page_export(struct backend *b, int page, void *out, struct err *e)
 {
-    int rc = check_page(b, page, e);
+    int rc = be_check_page(b->pages, page, e);
     if (rc == 0) {
         memcpy(out, page_at(b, page), b->page_bytes);
     }
@@ -113,7 +99,7 @@ int cpu_page_export(struct backend *b, int page, void *out, struct err *e)
 
 int cpu_page_import(struct backend *b, int page, const void *in, struct err *e)
 {
-    int rc = check_page(b, page, e);
+    int rc = be_check_page(b->pages, page, e);
     if (rc == 0) {
         memcpy(page_at(b, page), in, b->page_bytes);
     }
@@ -122,7 +108,7 @@ int cpu_page_import(struct backend *b, int page, const void *in, struct err *e)
 
 int cpu_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e)
 {
-    int rc = cpu_check_slot(b, slot, e);
+    int rc = be_check_slot(b->slots, slot, e);
     if (rc < 0) {
         return rc;
     }
@@ -152,7 +138,7 @@ int cpu_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float
     const size_t at = (size_t)(mtp ? b->n_attention : b->index[layer]) * b->layer_bytes;
     const size_t heads = (size_t)b->shape.kv_heads;
     for (int i = 0; i < n; i++) {
-        int rc = check_page(b, pages[i / BE_PAGE], e);
+        int rc = be_check_page(b->pages, pages[i / BE_PAGE], e);
         if (rc < 0) {
             return rc;
         }

@@ -180,19 +180,6 @@ static int check_begun(const struct backend *b, const char *op, struct err *e)
     return b->begun ? 0 : err_set(e, QE_INTERNAL, "%s without a batch", op);
 }
 
-static int check_rows(const int32_t *rows, int n, int have, struct err *e)
-{
-    if (n < 0 || n > CUDA_MAX_OUT) {
-        return err_set(e, QE_INTERNAL, "%d output rows; at most %d", n, CUDA_MAX_OUT);
-    }
-    for (int i = 0; i < n; i++) {
-        if (rows[i] < 0 || rows[i] >= have) {
-            return err_set(e, QE_INTERNAL, "output row %d of a batch of %d", rows[i], have);
-        }
-    }
-    return 0;
-}
-
 static int op_begin(struct backend *b, const struct be_batch *t, struct err *e)
 {
     return begin(b, t, NULL, false, e);
@@ -288,7 +275,7 @@ static bool put_out_of(struct backend *b, const int32_t *rows, int n)
 static int head(struct backend *b, enum cuda_op_kind kind, int have, const int32_t *rows, int n,
                 struct err *e)
 {
-    int rc = check_rows(rows, n, have, e);
+    int rc = be_check_rows(rows, n, have, CUDA_MAX_OUT, e);
     if (rc == 0 && b->list.outs > 0) {
         rc = cuda_flush(b, e); /* the tables hold one head call's rows */
     }
@@ -431,7 +418,7 @@ static int op_read_logits(struct backend *b, int i, float *out, struct err *e)
 static int op_read_hidden(struct backend *b, int row, float *out, struct err *e)
 {
     int32_t r = row;
-    int rc = check_rows(&r, 1, b->h_rows, e);
+    int rc = be_check_rows(&r, 1, b->h_rows, CUDA_MAX_OUT, e);
     const size_t hidden = (size_t)b->shape.hidden;
     return rc < 0 ? rc : read_row(b, b->h + (size_t)row * hidden, hidden, out, e);
 }
@@ -441,8 +428,8 @@ static int op_read_hidden(struct backend *b, int row, float *out, struct err *e)
 static int op_hidden_save(struct backend *b, int row, int slot, struct err *e)
 {
     int32_t r = row;
-    int rc = cuda_check_slot(b, slot, e);
-    rc = rc < 0 ? rc : check_rows(&r, 1, b->h_rows, e);
+    int rc = be_check_slot(b->slots, slot, e);
+    rc = rc < 0 ? rc : be_check_rows(&r, 1, b->h_rows, CUDA_MAX_OUT, e);
     if (rc == 0 && b->list.saves == CU_ROWS) {
         rc = cuda_flush(b, e);
     }

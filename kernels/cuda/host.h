@@ -248,7 +248,6 @@ int cuda_finish(struct backend *b, struct err *e);
 /* state.c */
 float *cuda_slot(const struct backend *b, int slot);
 float *cuda_slot_hidden(const struct backend *b, int slot);
-int cuda_check_slot(const struct backend *b, int slot, struct err *e);
 size_t cuda_state_size(const struct backend *b);
 size_t cuda_page_size(const struct backend *b);
 int cuda_state_reset(struct backend *b, int slot, struct err *e);

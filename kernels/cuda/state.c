@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "kernels/cuda/host.h"
+#include "kernels/geometry.h"
 
 float *cuda_slot(const struct backend *b, int slot)
 {
@@ -17,22 +18,6 @@ float *cuda_slot(const struct backend *b, int slot)
 float *cuda_slot_hidden(const struct backend *b, int slot)
 {
     return cuda_slot(b, slot) + b->s_floats + b->conv_floats;
-}
-
-int cuda_check_slot(const struct backend *b, int slot, struct err *e)
-{
-    if (slot < 0 || slot >= b->slots) {
-        return err_set(e, QE_INTERNAL, "state slot %d is outside 0..%d", slot, b->slots - 1);
-    }
-    return 0;
-}
-
-static int check_page(const struct backend *b, int page, struct err *e)
-{
-    if (page < 0 || page >= b->pages) {
-        return err_set(e, QE_INTERNAL, "cache page %d is outside 0..%d", page, b->pages - 1);
-    }
-    return 0;
 }
 
 /* Bytes of a layer's part of a blob: recurrent state, then convolution state. */
@@ -71,7 +56,7 @@ static int result(struct backend *b, int status, struct err *e)
 
 int cuda_state_reset(struct backend *b, int slot, struct err *e)
 {
-    int rc = cuda_check_slot(b, slot, e);
+    int rc = be_check_slot(b->slots, slot, e);
     rc = rc < 0 ? rc : begin_op(b, "clearing a state", e);
     if (rc < 0) {
         return rc;
@@ -82,8 +67,8 @@ int cuda_state_reset(struct backend *b, int slot, struct err *e)
 
 int cuda_state_copy(struct backend *b, int dst, int src, struct err *e)
 {
-    int rc = cuda_check_slot(b, dst, e);
-    rc = rc < 0 ? rc : cuda_check_slot(b, src, e);
+    int rc = be_check_slot(b->slots, dst, e);
+    rc = rc < 0 ? rc : be_check_slot(b->slots, src, e);
     rc = rc < 0 ? rc : begin_op(b, "copying a state", e);
     if (rc < 0 || dst == src) {
         return rc;
@@ -95,7 +80,7 @@ int cuda_state_copy(struct backend *b, int dst, int src, struct err *e)
 
 int cuda_state_export(struct backend *b, int slot, void *out, struct err *e)
 {
-    int rc = cuda_check_slot(b, slot, e);
+    int rc = be_check_slot(b->slots, slot, e);
     rc = rc < 0 ? rc : begin_op(b, "reading a state", e);
     if (rc < 0) {
         return rc;
@@ -119,7 +104,7 @@ int cuda_state_export(struct backend *b, int slot, void *out, struct err *e)
 
 int cuda_state_import(struct backend *b, int slot, const void *in, struct err *e)
 {
-    int rc = cuda_check_slot(b, slot, e);
+    int rc = be_check_slot(b->slots, slot, e);
     rc = rc < 0 ? rc : begin_op(b, "writing a state", e);
     if (rc < 0) {
         return rc;
@@ -144,8 +129,8 @@ int cuda_state_import(struct backend *b, int slot, const void *in, struct err *e
 
 int cuda_page_copy(struct backend *b, int dst, int src, struct err *e)
 {
-    int rc = check_page(b, dst, e);
-    rc = rc < 0 ? rc : check_page(b, src, e);
+    int rc = be_check_page(b->pages, dst, e);
+    rc = rc < 0 ? rc : be_check_page(b->pages, src, e);
     rc = rc < 0 ? rc : begin_op(b, "copying a cache page", e);
     if (rc < 0 || dst == src) {
         return rc;
@@ -156,7 +141,7 @@ int cuda_page_copy(struct backend *b, int dst, int src, struct err *e)
 
 int cuda_page_export(struct backend *b, int page, void *out, struct err *e)
 {
-    int rc = check_page(b, page, e);
+    int rc = be_check_page(b->pages, page, e);
     rc = rc < 0 ? rc : begin_op(b, "reading a cache page", e);
     if (rc < 0) {
         return rc;
@@ -168,7 +153,7 @@ int cuda_page_export(struct backend *b, int page, void *out, struct err *e)
 
 int cuda_page_import(struct backend *b, int page, const void *in, struct err *e)
 {
-    int rc = check_page(b, page, e);
+    int rc = be_check_page(b->pages, page, e);
     rc = rc < 0 ? rc : begin_op(b, "writing a cache page", e);
     if (rc < 0) {
         return rc;
@@ -182,7 +167,7 @@ int cuda_page_import(struct backend *b, int page, const void *in, struct err *e)
 
 int cuda_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e)
 {
-    int rc = cuda_check_slot(b, slot, e);
+    int rc = be_check_slot(b->slots, slot, e);
     if (rc < 0) {
         return rc;
     }
