@@ -10,6 +10,7 @@
 #include "kernels/cuda/cu.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/row.cuh"
 
 enum {
     AT_D = BE_HEAD_DIM,
@@ -100,15 +101,6 @@ static __device__ __forceinline__ void load8(const float *p, float *x)
     const float4 a = __ldcg((const float4 *)p), b = __ldcg((const float4 *)p + 1);
     x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
     x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-}
-
-static __device__ __forceinline__ float warp_sum(float v)
-{
-#pragma unroll
-    for (int i = 16; i > 0; i /= 2) {
-        v += __shfl_xor_sync(AT_ALL, v, i);
-    }
-    return v;
 }
 
 /* RMS norm with w, then the rotation of elements 0..63 (pairs i, i + 32) by rot. */

@@ -173,10 +173,9 @@ struct cu_mm {
     enum cu_mm_out out;
     float *y; /* STORE */
     size_t ldy;
-    struct cu_act act;     /* SILU */
-    struct cu_resid resid; /* RESIDUAL, START: x, act, power and ss are written; ... */
-    const float *resid_ss,
-        *resid_power;       /* ... these are of the state before (not the same memory) */
+    struct cu_act act;      /* SILU */
+    struct cu_resid resid;  /* RESIDUAL, START: x, act, power and ss are written; ... */
+    const float *resid_ss;  /* ... this is of the state before (not the same memory) */
     const float *next_norm; /* [hidden] */
     void *work;
     const struct cu_mm_plan *next; /* the product to come, or NULL: while this one ends, its

@@ -3,7 +3,7 @@
 #include "kernels/cuda/cu.h"
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/row.cuh"
 
 enum { THREADS = 512, WARPS = THREADS / 32, PARTS = 64, SCAN = 256 };
 #define ALL 0xffffffffu
@@ -19,13 +19,6 @@ static struct rows_of table_of(const struct tensor *t, int hidden)
 {
     struct rows_of r = {t->data, t->scales, (int)t->dtype, hidden};
     return r;
-}
-
-static __device__ __forceinline__ float half_of(uint16_t h)
-{
-    __half v;
-    memcpy((void *)&v, &h, sizeof v);
-    return __half2float(v);
 }
 
 /* Elements col and col + 1 (col even) of a row. */
@@ -55,15 +48,6 @@ static __device__ float2 fetch2(const struct rows_of &t, int row, int col)
     return make_float2((float)((b & 15) - 8) * s, (float)((b >> 4) - 8) * s);
 }
 
-static __device__ __forceinline__ float warp_sum(float v)
-{
-#pragma unroll
-    for (int i = 16; i > 0; i /= 2) {
-        v += __shfl_xor_sync(ALL, v, i);
-    }
-    return v;
-}
-
 /* Sum over the block of one value a thread, the same for all. scratch: WARPS floats. */
 static __device__ float block_sum(float v, float *scratch)
 {
@@ -83,13 +67,6 @@ static __device__ float block_sum(float v, float *scratch)
 static __device__ __forceinline__ float rstd_of(float ss, int n, float eps)
 {
     return 1 / sqrtf(ss / (float)n + eps);
-}
-
-/* The power of two next to x, from 2^-30 to 2^30. */
-static __device__ __forceinline__ float near_power(float x)
-{
-    const uint32_t e = (__float_as_uint(x) + 0x400000) >> 23;
-    return __uint_as_float((e < 97 ? 97 : e > 157 ? 157 : e) << 23);
 }
 
 /* A warp's 64 values, two to a lane: fp16 to x, sums of its 32s to sum[0], sum[CU_ROWS]. */

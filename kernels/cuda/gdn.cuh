@@ -12,6 +12,7 @@
 #include "kernels/cuda/cu.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/row.cuh"
 
 enum {
     GDN_D = BE_DN_DIM,
@@ -91,21 +92,11 @@ static __device__ __forceinline__ float2 gdn_unpack(uint32_t h)
     return __half22float2(p);
 }
 
-/* Sum over the warp, the same in every lane. */
-static __device__ __forceinline__ float gdn_warp_sum(float x)
-{
-#pragma unroll
-    for (int m = 16; m > 0; m >>= 1) {
-        x += __shfl_xor_sync(GDN_FULL, x, m);
-    }
-    return x;
-}
-
 /* y = rms(o) gnorm silu(z) for a head's row: four values a lane, all lanes. */
 static __device__ __forceinline__ float4 gdn_gated_norm(float4 o, float4 z, float4 w, float eps)
 {
     const float ss = fmaf(o.w, o.w, fmaf(o.z, o.z, fmaf(o.y, o.y, o.x * o.x)));
-    const float r = rsqrt_approx(fmaf(gdn_warp_sum(ss), 1.0f / GDN_D, eps));
+    const float r = rsqrt_approx(fmaf(warp_sum(ss), 1.0f / GDN_D, eps));
     return make_float4(o.x * r * w.x * gdn_silu(z.x), o.y * r * w.y * gdn_silu(z.y),
                        o.z * r * w.z * gdn_silu(z.z), o.w * r * w.w * gdn_silu(z.w));
 }

@@ -234,8 +234,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     for (int r = warp; r < n; r += WARPS) {
         const float4 q = *(const float4 *)(x + r * LD + 4 * lane);
         const float4 k = *(const float4 *)(x + r * LD + GDN_D + 4 * lane);
-        const float qq = gdn_warp_sum(dot4(q, q)), kk = gdn_warp_sum(dot4(k, k));
-        const float qk = gdn_warp_sum(dot4(q, k));
+        const float qq = warp_sum(dot4(q, q)), kk = warp_sum(dot4(k, k));
+        const float qk = warp_sum(dot4(q, k));
         if (lane == 0) {
             const float k_scale = rsqrt_approx(kk + 1e-6f);
             const float q_scale = GDN_Q_SCALE * rsqrt_approx(qq + 1e-6f);

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(128)
                 continue;
             }
             const float ss = fmaf(y.w, y.w, fmaf(y.z, y.z, fmaf(y.y, y.y, y.x * y.x)));
-            const float s = valid ? rsqrt_approx(gdn_warp_sum(ss) + 1e-6f) : 0.0f;
+            const float s = valid ? rsqrt_approx(warp_sum(ss) + 1e-6f) : 0.0f;
             uint2 high, low;
             split(y.x * s, y.y * s, &high.x, &low.x);
             split(y.z * s, y.w * s, &high.y, &low.y);

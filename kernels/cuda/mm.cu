@@ -3,7 +3,8 @@
 #include "kernels/cuda/mm_plan.h"
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/mm_step.cuh"
+#include "kernels/cuda/row.cuh"
 
 enum {
     COL = 68,      /* floats from a row of the batch to the next in the exchange area */
@@ -127,159 +128,6 @@ static __device__ __forceinline__ void source_fill(struct source &s, const struc
     }
 }
 
-/* ---- a step of 64 rows x 64 inputs ---- */
-
-/* What all row blocks of a step share: the inputs of a lane (16 of a batch row) and
- * the offsets of its columns, -1032 and -1152 times their sum. */
-template <int NT> struct inputs {
-    uint4 b[NT][2];
-    float4 c[NT];
-};
-
-template <int NT>
-static __device__ __forceinline__ void inputs_load(struct inputs<NT> &in, const uint8_t *x,
-                                                   uint32_t x_rows8, const uint8_t *offset)
-{
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-        in.b[n][0] = *(const uint4 *)(x + n * x_rows8);
-        in.b[n][1] = *(const uint4 *)(x + n * x_rows8 + 16);
-        in.c[n] = *(const float4 *)(offset + n * 64);
-    }
-}
-
-/* MMA j takes words 2 j and 2 j + 1 of the 8. */
-static __device__ __forceinline__ uint32_t word_of(const uint4 *b, int i)
-{
-    const uint4 v = b[i / 4];
-    return i % 4 == 0 ? v.x : i % 4 == 1 ? v.y : i % 4 == 2 ? v.z : v.w;
-}
-
-static __device__ __forceinline__ float2 unpack_scale(uint32_t s)
-{
-    __half2 h;
-    memcpy((void *)&h, &s, sizeof h);
-    return __half22float2(h);
-}
-
-static __device__ __forceinline__ float half_of(uint16_t h)
-{
-    __half v;
-    memcpy((void *)&v, &h, sizeof v);
-    return __half2float(v);
-}
-
-/* acc of rows g and g + 8 of a row block += scale * d. */
-template <int NT>
-static __device__ __forceinline__ void add_scaled(float (*acc)[4], const float (*d)[4], uint32_t s)
-{
-    const float2 f = unpack_scale(s);
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-        acc[n][0] = fmaf(f.x, d[n][0], acc[n][0]);
-        acc[n][1] = fmaf(f.x, d[n][1], acc[n][1]);
-        acc[n][2] = fmaf(f.y, d[n][2], acc[n][2]);
-        acc[n][3] = fmaf(f.y, d[n][3], acc[n][3]);
-    }
-}
-
-/* The step's first MMA starts from the offsets, so that codes need no subtraction. */
-template <int NT>
-static __device__ __forceinline__ void mma_all(float (*d)[4], const uint32_t *a,
-                                               const struct inputs<NT> &in, int j, bool nibbles)
-{
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-        const uint32_t b0 = word_of(in.b[n], 2 * j), b1 = word_of(in.b[n], 2 * j + 1);
-        if (j == 0) {
-            const float lo0 = nibbles ? in.c[n].x : in.c[n].z;
-            const float lo1 = nibbles ? in.c[n].y : in.c[n].w;
-            const float c[4] = {lo0, lo1, in.c[n].z, in.c[n].w};
-            mma_f16(d[n], a, b0, b1, c);
-        } else {
-            mma_f16(d[n], a, b0, b1, d[n]);
-        }
-    }
-}
-
-/* 1024 + code for rows g, 1024 + 16 code for rows g + 8, whose sums are thus 16
- * times too large until the end of the run. */
-template <int NT>
-static __device__ __forceinline__ void step_w4(float (*acc)[NT][4], const uint8_t *stage, int lane,
-                                               const struct inputs<NT> &in)
-{
-    constexpr int GROUP = NT == 1 ? 4 : 2; /* independent chains of MMAs */
-    const uint4 s4 = *(const uint4 *)(stage + 2048 + lane / 4 * 16);
-    const uint32_t scale[4] = {s4.x, s4.y, s4.z, s4.w};
-#pragma unroll
-    for (int rb = 0; rb < 4; rb += GROUP) {
-        uint4 q[GROUP];
-        float d[GROUP][NT][4];
-#pragma unroll
-        for (int i = 0; i < GROUP; i++) {
-            q[i] = *(const uint4 *)(stage + (rb + i) * 512 + lane * 16);
-        }
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-#pragma unroll
-            for (int i = 0; i < GROUP; i++) {
-                const uint32_t w = word_of(&q[i], j), w8 = w >> 8;
-                const uint32_t a[4] = {
-                    lop3<0xEA>(w, 0x000F000F, 0x64006400), lop3<0xEA>(w, 0x00F000F0, 0x64006400),
-                    lop3<0xEA>(w8, 0x000F000F, 0x64006400), lop3<0xEA>(w8, 0x00F000F0, 0x64006400)};
-                mma_all<NT>(d[i], a, in, j, true);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < GROUP; i++) {
-            add_scaled<NT>(acc[rb + i], d[i], scale[rb + i]);
-        }
-    }
-}
-
-/* Half a step, row blocks of acc[0], acc[1]: 1024 + (code + 128). */
-template <int NT>
-static __device__ __forceinline__ void half_w8(float (*acc)[NT][4], const uint8_t *stage, int lane,
-                                               const struct inputs<NT> &in)
-{
-    const uint2 scale = *(const uint2 *)(stage + 2048 + lane / 4 * 8);
-    float d[2][NT][4];
-#pragma unroll
-    for (int u = 0; u < 2; u++) {
-        uint4 q[2];
-        q[0] = *(const uint4 *)(stage + u * 512 + lane * 16);
-        q[1] = *(const uint4 *)(stage + 1024 + u * 512 + lane * 16);
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const uint32_t g0 = word_of(&q[i], 2 * j), g8 = word_of(&q[i], 2 * j + 1);
-                const uint32_t a[4] = {prmt(g0, 0x64646464, 0x4140), prmt(g8, 0x64646464, 0x4140),
-                                       prmt(g0, 0x64646464, 0x4342), prmt(g8, 0x64646464, 0x4342)};
-                mma_all<NT>(d[i], a, in, 2 * u + j, false);
-            }
-        }
-    }
-    add_scaled<NT>(acc[0], d[0], scale.x);
-    add_scaled<NT>(acc[1], d[1], scale.y);
-}
-
-/* A quarter of a step, one row block. */
-template <int NT>
-static __device__ __forceinline__ void quarter_w16(float (*acc)[4], const uint8_t *stage, int lane,
-                                                   const struct inputs<NT> &in)
-{
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const uint4 q = *(const uint4 *)(stage + j * 512 + lane * 16);
-        const uint32_t a[4] = {q.x, q.y, q.z, q.w};
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            mma_f16(acc[n], a, word_of(in.b[n], 2 * j), word_of(in.b[n], 2 * j + 1), acc[n]);
-        }
-    }
-}
-
 /* ---- before the runs ---- */
 
 /* A thread's part of the sum of squares of row threadIdx % 16, added to that of the
@@ -306,13 +154,6 @@ static __device__ __forceinline__ float row_rstd(const float *part, int warps, i
         s += part[i * CU_ROWS + row];
     }
     return 1 / sqrtf(s * inv_k + eps);
-}
-
-/* The power of two next to x, from 2^-30 to 2^30. */
-static __device__ float near_power(float x)
-{
-    const uint32_t e = (__float_as_uint(x) + 0x400000) >> 23;
-    return __uint_as_float((e < 97 ? 97 : e > 157 ? 157 : e) << 23);
 }
 
 /* Brings a phase's slice of the rows to shared memory; x_bar counts it. */
@@ -388,15 +229,6 @@ static __device__ __forceinline__ void offsets_put(const struct offsets &o, int 
 static __device__ __forceinline__ int lane_row(int lane)
 {
     return (2 * (lane / 16) + lane % 2) * 16 + lane % 16 / 2;
-}
-
-static __device__ __forceinline__ float warp_sum(float v)
-{
-#pragma unroll
-    for (int i = 16; i > 0; i /= 2) {
-        v += __shfl_xor_sync(ALL, v, i);
-    }
-    return v;
 }
 
 /* Rows of batch row `col`: a pair of gate and up. */
@@ -766,7 +598,7 @@ static __global__ void __launch_bounds__(mm_warps<NT, SM90>::threads, mm_warps<N
     room.x = smem + a.at.x;
     room.offset = smem + a.at.offset;
     room.exchange = (float *)(smem + a.at.exchange);
-    room.sums = (float *)(smem + a.at.factor);
+    room.sums = (float *)(smem + a.at.sums);
     room.empty = bars + (uint32_t)(W * stages) * 8;
     room.x_bar = room.empty + 8;
     room.full = room.empty + 16;

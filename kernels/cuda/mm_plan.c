@@ -284,8 +284,8 @@ struct mm_smem mm_smem_of(const struct cu_mm_plan *p, int nt)
     s.x = warps * stages * MM_STAGE;
     s.offset = s.x + 8 * n * s.x_row;
     s.exchange = s.offset + slice * n * 64;
-    s.factor = s.exchange + warps * n * 8 * 68 * 4;
-    s.bars = s.factor + (2 + 2 * warps) * CU_ROWS * 4;
+    s.sums = s.exchange + warps * n * 8 * 68 * 4;
+    s.bars = s.sums + 2 * warps * CU_ROWS * 4;
     s.bytes = s.bars + (warps * stages + 2 + MM_PUT_WARPS) * 8;
     return s;
 }

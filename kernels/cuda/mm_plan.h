@@ -104,7 +104,7 @@ void mm_plan_free(struct cu_mm_plan *p);
 /* Where things lie in a block's shared memory, for nt (1, 2) n-tiles of 8 rows. */
 struct mm_smem {
     uint32_t x_row; /* bytes from a row of activations to the next */
-    uint32_t x, offset, exchange, factor, bars, bytes;
+    uint32_t x, offset, exchange, sums, bars, bytes;
 };
 struct mm_smem mm_smem_of(const struct cu_mm_plan *p, int nt);
 

@@ -189,7 +189,6 @@ static int residual(struct pass *p, const struct cu_batch *t, const struct cu_mm
                       .out = CU_MM_RESIDUAL,
                       .resid = resid(b, 1 - p->cur),
                       .resid_ss = b->ss[p->cur],
-                      .resid_power = b->power[p->cur],
                       .next_norm = next.norm,
                       .work = b->mm_mem,
                       .next = next.plan};

@@ -211,7 +211,6 @@ static void timed_run(struct cu_ctx *c, const struct time_buffers *b, const stru
         m.resid = *then;
         m.resid.x = now->x; /* one stream, two states */
         m.resid_ss = now->ss;
-        m.resid_power = now->power;
         m.next_norm = b->norm;
         *flip = !*flip;
     } else {
