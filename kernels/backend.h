@@ -34,7 +34,9 @@ enum be_kv { BE_KV_F32, BE_KV_F16, BE_KV_F8 }; /* F8: E4M3, saturating, no scale
 enum be_mode {
     BE_PREFILL, /* DeltaNet by blocks of BE_BLOCK; spans start on the grid, or
                    run a short first block up to it */
-    BE_DECODE   /* DeltaNet step by step; at most BE_MAX_ROWS rows */
+    BE_DECODE,  /* DeltaNet step by step; at most BE_MAX_ROWS rows */
+    BE_VERIFY   /* the same rows with the same results, but they may be taken back:
+                   the recurrent states stay as they are until fold */
 };
 
 /* Geometry; everything else is fixed. Layer i is attention iff attention[i]. */
@@ -136,7 +138,8 @@ struct be_counters {
     uint64_t captured; /* graphs made */
 };
 
-/* Where a row of be_mtp_embed takes its hidden state from. */
+/* Where a row of be_mtp_embed takes its hidden state from. BE_H_CHAIN - 1 - r is
+ * row r of the last MTP pass's m, BE_H_CHAIN the row of the same number. */
 enum { BE_H_SLOT = -1, BE_H_CHAIN = -2 };
 
 struct backend; /* one model on one device, its caches and workspace */
@@ -175,6 +178,20 @@ struct be_ops {
     /* ids[i] from logits[i]; n as in the head call before it */
     int (*sample)(struct backend *b, const struct be_sample *s, int n, int32_t *ids, struct err *e);
     int max_out; /* most rows of one head call, at least BE_MAX_ROWS */
+    /* Optional: the two largest of each row of logits. ids[i]: the lowest id among
+     * the largest; margins[i]: the largest less the second, 0 for a tie; n as in the
+     * head call before it. */
+    int (*best)(struct backend *b, int n, int32_t *ids, float *margins, struct err *e);
+
+    /* ---- verification. A pass over a BE_VERIFY batch computes every row as
+     * BE_DECODE would and appends keys and values, but the recurrent states keep
+     * their bits; the inputs that would have advanced them are recorded, one set of
+     * BE_MAX_ROWS rows for the whole backend. fold then advances span i by its first
+     * accepted[i] rows (0 .. n), to the bits that decoding only those leaves. It
+     * comes before the next begin or mtp_embed, or not at all: then nothing of the
+     * batch was accepted. h stays readable. Optional: NULL means that drafts cannot
+     * be verified on this backend. */
+    int (*fold)(struct backend *b, const int32_t *accepted, struct err *e);
 
     /* ---- MTP. h rows of the main pass stay valid until the next final_norm;
      * hidden_save keeps one beside the slot's state. mtp_embed begins a batch of

@@ -198,7 +198,7 @@ static int check_span(const struct be_span *sp, int i, int slots, int pages, str
 int be_check_batch(const struct be_shape *s, const struct be_batch *t, int slots, int pages,
                    int max_rows, struct err *e)
 {
-    const int limit = t->mode == BE_DECODE ? BE_MAX_ROWS : max_rows;
+    const int limit = t->mode == BE_PREFILL ? max_rows : BE_MAX_ROWS;
     if (t->n_rows < 1 || t->n_rows > limit || t->n_spans < 1 || t->n_spans > t->n_rows) {
         return err_set(e, QE_INTERNAL, "a batch of %d rows in %d spans; at most %d rows", t->n_rows,
                        t->n_spans, limit);

@@ -57,6 +57,7 @@ static int op_begin(struct backend *b, const struct be_batch *t, struct err *e)
         return rc;
     }
     b->mode = t->mode;
+    b->held = false;
     b->n_rows = t->n_rows;
     b->n_spans = t->n_spans;
     memcpy(b->span, t->spans, (size_t)t->n_spans * sizeof *b->span);
@@ -160,6 +161,11 @@ static void gdn_share(void *arg, int tid, int nt)
     b->isa->matmul(&j->mid, &j->out, 1, scratch, tid, nt);
 }
 
+static float *record_of(const struct backend *b, int index)
+{
+    return b->record + (size_t)index * b->record_layer;
+}
+
 static int op_gdn(struct backend *b, int layer, struct err *e)
 {
     int rc = check_begun(b, "gdn", e);
@@ -183,11 +189,12 @@ static int op_gdn(struct backend *b, int layer, struct err *e)
         };
         first += sp->n;
     }
-    float *qkv = b->arena;
-    float *c = qkv + rows * ch;
-    float *z = c + rows * ch;
+    const bool hold = b->mode == BE_VERIFY;
+    float *z = b->arena;
     float *y = z + rows * (size_t)vd;
-    float *bb = y + rows * (size_t)vd;
+    float *qkv = hold ? record_of(b, b->index[layer]) : y + rows * (size_t)vd;
+    float *c = qkv + rows * ch;
+    float *bb = c + rows * ch;
     float *aa = bb + rows * (size_t)s->v_heads;
     struct gdn_job job = {
         .b = b,
@@ -208,7 +215,8 @@ static int op_gdn(struct backend *b, int layer, struct err *e)
                 .dt_bias = floats(&l->dt_bias),
                 .gnorm = floats(&l->gnorm),
                 .eps = s->eps,
-                .steps = b->mode == BE_DECODE,
+                .steps = b->mode != BE_PREFILL,
+                .hold = hold,
             },
         .in = normed(b, &l->norm),
         .mid = plain(y, b->n_rows, vd),
@@ -357,6 +365,79 @@ static int op_final_norm(struct backend *b, struct err *e)
     b->isa->norm(b->x, ld, floats(&b->weights.norm), b->shape.eps, b->n_rows, b->shape.hidden, b->h,
                  ld, 0, 1);
     b->h_rows = b->n_rows;
+    b->held = b->mode == BE_VERIFY;
+    return 0;
+}
+
+/* ---- accepting rows of a held batch ---- */
+
+struct fold_job {
+    struct backend *b;
+    const int32_t *accepted;
+};
+
+/* The last three inputs after n more. */
+static void fold_conv(float *state, const float *qkv, int n, size_t ch)
+{
+    if (n < BE_CONV - 1) {
+        memmove(state, state + (size_t)n * ch, (size_t)(BE_CONV - 1 - n) * ch * sizeof *state);
+    }
+    const int keep = n < BE_CONV - 1 ? n : BE_CONV - 1;
+    memcpy(state + (size_t)(BE_CONV - 1 - keep) * ch, qkv + (size_t)(n - keep) * ch,
+           (size_t)keep * ch * sizeof *state);
+}
+
+static void fold_share(void *arg, int tid, int nt)
+{
+    const struct fold_job *j = arg;
+    struct backend *b = j->b;
+    const size_t rows = (size_t)b->n_rows;
+    const size_t ch = (size_t)b->channels;
+    const size_t heads = (size_t)b->shape.v_heads;
+    for (int l = 0; l < b->shape.layers; l++) {
+        if (b->attention[l]) {
+            continue;
+        }
+        const float *qkv = record_of(b, b->index[l]);
+        struct gdn_span span[BE_MAX_ROWS];
+        struct gdn_args a = {
+            .n_spans = b->n_spans,
+            .k_heads = b->shape.k_heads,
+            .v_heads = b->shape.v_heads,
+            .span = span,
+            .c = (float *)(uintptr_t)(qkv + rows * ch), /* only read */
+            .b = qkv + 2 * rows * ch,
+            .a = qkv + 2 * rows * ch + rows * heads,
+            .a_log = floats(&b->layers[l].a_log),
+            .dt_bias = floats(&b->layers[l].dt_bias),
+        };
+        int first = 0;
+        for (int i = 0; i < b->n_spans; i++) {
+            float *s = cpu_slot_gdn(b, b->span[i].slot, b->index[l]);
+            span[i] = (struct gdn_span){.first = first, .n = j->accepted[i], .s = s};
+            if ((l + i) % nt == tid) {
+                fold_conv(s + heads * BE_DN_DIM * BE_DN_DIM, qkv + (size_t)first * ch,
+                          j->accepted[i], ch);
+            }
+            first += b->span[i].n;
+        }
+        b->isa->gdn_fold(&a, tid, nt);
+    }
+}
+
+static int op_fold(struct backend *b, const int32_t *accepted, struct err *e)
+{
+    if (!b->held) {
+        return err_set(e, QE_INTERNAL, "there is no batch whose rows could be accepted");
+    }
+    for (int i = 0; i < b->n_spans; i++) {
+        if (accepted[i] < 0 || accepted[i] > b->span[i].n) {
+            return err_set(e, QE_INTERNAL, "%d rows accepted of %d", accepted[i], b->span[i].n);
+        }
+    }
+    struct fold_job job = {b, accepted};
+    team_run(b->team, fold_share, &job);
+    b->held = false;
     return 0;
 }
 
@@ -424,6 +505,36 @@ static int op_sample(struct backend *b, const struct be_sample *s, int n, int32_
     return 0;
 }
 
+struct best_job {
+    struct backend *b;
+    int n;
+    int32_t *ids;
+    float *margins;
+};
+
+static void best_share(void *arg, int tid, int nt)
+{
+    const struct best_job *j = arg;
+    for (int i = tid; i < j->n; i += nt) {
+        j->b->isa->best(j->b->logits + (size_t)i * (size_t)j->b->shape.vocab,
+                        j->b->shape.vocab_used, &j->ids[i], &j->margins[i]);
+    }
+}
+
+static int op_best(struct backend *b, int n, int32_t *ids, float *margins, struct err *e)
+{
+    if (n < 0 || n > b->n_out) {
+        return err_set(e, QE_INTERNAL, "%d choices from %d rows of logits", n, b->n_out);
+    }
+    struct best_job job = {b, n, ids, margins};
+    if (n > 1) {
+        team_run(b->team, best_share, &job);
+    } else {
+        best_share(&job, 0, 1);
+    }
+    return 0;
+}
+
 /* ---- MTP ---- */
 
 static int op_hidden_save(struct backend *b, int row, int slot, struct err *e)
@@ -445,8 +556,9 @@ static const float *source_of(const struct backend *b, int i, int32_t source)
     if (source == BE_H_SLOT) {
         return cpu_slot_hidden(b, b->span[b->row_span[i]].slot);
     }
-    if (source == BE_H_CHAIN) {
-        return i < b->m_rows ? b->m + (size_t)i * ld : NULL;
+    if (source <= BE_H_CHAIN) {
+        const int32_t r = source == BE_H_CHAIN ? i : BE_H_CHAIN - 1 - source;
+        return r < b->m_rows ? b->m + (size_t)r * ld : NULL;
     }
     return source >= 0 && source < b->h_rows ? b->h + (size_t)source * ld : NULL;
 }
@@ -553,6 +665,8 @@ const struct be_ops *backend_cpu(void)
         .head = op_head,
         .sample = op_sample,
         .max_out = CPU_MAX_OUT,
+        .best = op_best,
+        .fold = op_fold,
         .hidden_save = op_hidden_save,
         .mtp_embed = op_mtp_embed,
         .mtp_layer = op_mtp_layer,

@@ -57,6 +57,11 @@ struct backend {
      * norm), rot [rows][64], and an arena for what lives inside one block. */
     struct cpu_map work;
     float *x, *h, *m, *rot, *arena, *logits, *scratch;
+    /* What a held batch would have put into the recurrent states, per DeltaNet layer:
+     * rows before and after the convolution, b, a. */
+    float *record;
+    size_t record_layer;
+    bool held;                 /* the batch waits for fold */
     size_t scratch_floats;     /* per thread */
     struct sample_entry *heap; /* max_out rows of vocab */
 };

@@ -61,9 +61,11 @@ static void conv_span(const struct gdn_args *a, const struct gdn_span *sp, int c
         x1 = x2;
         x2 = x3;
     }
-    v16_store(state, x0);
-    v16_store(state + ld, x1);
-    v16_store(state + 2 * ld, x2);
+    if (!a->hold) {
+        v16_store(state, x0);
+        v16_store(state + ld, x1);
+        v16_store(state + 2 * ld, x2);
+    }
 }
 
 void ISA(gdn_conv)(const struct gdn_args *a, int tid, int nt)
@@ -110,7 +112,7 @@ static float decay_of(const struct head *h, int t)
     return a->a_log[h->index] * (u > 20 ? u : log1pf(expf(u)));
 }
 
-/* y = rms(o) * gnorm * silu(z) */
+/* y = rms(o) * gnorm * silu(z); o may be y's place */
 static void gated_norm(const struct head *h, int t, const float *o)
 {
     const struct gdn_args *a = h->a;
@@ -122,52 +124,95 @@ static void gated_norm(const struct head *h, int t, const float *o)
     }
 }
 
-static void step(const struct head *h, int t)
+/* Columns that a step works on at a time. */
+enum { VECTORS = V16_TILE > 1 ? 4 : 2, COLUMNS = 16 * VECTORS };
+
+/* Rows t .. t + n of some columns of the state, s[key * ld + column]. One pass a
+ * row: while a row's new state goes by, what the next key reads there is summed.
+ * Outputs go to o[row * ldo]; next: memory wanted after this. */
+ALWAYS_INLINE void step_columns(const struct head *h, int t, int n, int column, float *s,
+                                const size_t ld, const bool outputs, float *o, size_t ldo,
+                                const float *next)
 {
-    const float *q = h->q + (size_t)t * h->ld;
+    v16 acc[VECTORS];
+    v16 decay = v16_set1(expf(decay_of(h, t)));
     const float *k = h->k + (size_t)t * h->ld;
-    const float *v = h->v + (size_t)t * h->ld;
-    const v16 decay = v16_set1(expf(decay_of(h, t)));
-    const v16 beta = v16_set1(beta_of(h, t));
-    float o[D];
-    for (int c = 0; c < D; c += 64) {
-        float *s = h->s + c;
-        const float *next = c == 0 ? s + 64 : h->s + D * D; /* what is wanted after this */
-        v16 acc[4];
-        v16 u[4];
-        UNROLL for (int i = 0; i < 4; i++)
+    UNROLL for (int i = 0; i < VECTORS; i++)
+    {
+        acc[i] = v16_zero();
+    }
+    for (size_t d = 0; d < D; d++) {
+        v16 kd = v16_set1(k[d]);
+        UNROLL for (int i = 0; i < VECTORS; i++)
         {
-            acc[i] = v16_zero();
-        }
-        for (int d = 0; d < D; d++) {
-            v16 kd = v16_set1(k[d]);
-            UNROLL for (int i = 0; i < 4; i++)
-            {
-                acc[i] = v16_fma(kd, v16_mul(v16_load(s + d * D + 16 * i), decay), acc[i]);
-            }
-        }
-        UNROLL for (int i = 0; i < 4; i++)
-        {
-            u[i] = v16_mul(beta, v16_sub(v16_load(v + c + 16 * i), acc[i]));
-            acc[i] = v16_zero();
-        }
-        for (int d = 0; d < D; d++) {
-            v16 kd = v16_set1(k[d]);
-            v16 qd = v16_set1(q[d]);
-            UNROLL for (int i = 0; i < 4; i++)
-            {
-                __builtin_prefetch(next + d * D + 16 * i, 1, 2);
-                v16 x = v16_fma(kd, u[i], v16_mul(v16_load(s + d * D + 16 * i), decay));
-                v16_store(s + d * D + 16 * i, x);
-                acc[i] = v16_fma(qd, x, acc[i]);
-            }
-        }
-        UNROLL for (int i = 0; i < 4; i++)
-        {
-            v16_store(o + c + 16 * i, acc[i]);
+            acc[i] = v16_fma(kd, v16_mul(v16_load(s + d * ld + 16 * i), decay), acc[i]);
         }
     }
-    gated_norm(h, t, o);
+    for (int end = t + n; t < end; t++) {
+        const bool more = t + 1 < end;
+        const float *q = h->q + (size_t)t * h->ld;
+        const float *v = h->v + (size_t)t * h->ld + column;
+        const float *k1 = more ? k + h->ld : k;
+        const v16 decay1 = more ? v16_set1(expf(decay_of(h, t + 1))) : decay;
+        const v16 beta = v16_set1(beta_of(h, t));
+        v16 u[VECTORS];
+        v16 out[VECTORS];
+        UNROLL for (int i = 0; i < VECTORS; i++)
+        {
+            u[i] = v16_mul(beta, v16_sub(v16_load(v + 16 * i), acc[i]));
+            acc[i] = v16_zero();
+            out[i] = acc[i];
+        }
+        for (size_t d = 0; d < D; d++) {
+            v16 kd = v16_set1(k[d]);
+            v16 qd = v16_set1(q[d]);
+            v16 kd1 = v16_set1(k1[d]);
+            UNROLL for (int i = 0; i < VECTORS; i++)
+            {
+                float *at = s + d * ld + 16 * i;
+                v16 x = v16_fma(kd, u[i], v16_mul(v16_load(at), decay));
+                v16_store(at, x);
+                if (outputs) {
+                    out[i] = v16_fma(qd, x, out[i]);
+                }
+                if (more) {
+                    acc[i] = v16_fma(kd1, v16_mul(x, decay1), acc[i]);
+                } else if (next) {
+                    __builtin_prefetch(next + d * D + 16 * i, 1, 2);
+                }
+            }
+        }
+        UNROLL for (int i = 0; outputs && i < VECTORS; i++)
+        {
+            v16_store(o + 16 * i, out[i]);
+        }
+        o += ldo;
+        k = k1;
+        decay = decay1;
+    }
+}
+
+/* Rows t .. t + n. With scratch the state is worked on there and stays. */
+static void steps(const struct head *h, int t, int n, float *scratch)
+{
+    const struct gdn_args *a = h->a;
+    const size_t ldo = (size_t)a->v_heads * D;
+    float *y = a->y + (size_t)t * ldo + (size_t)h->index * D;
+    for (int c = 0; c < D; c += COLUMNS) {
+        float *s = h->s + c;
+        if (scratch) {
+            for (size_t d = 0; d < D; d++) {
+                memcpy(scratch + d * COLUMNS, s + d * D, COLUMNS * sizeof *s);
+            }
+            step_columns(h, t, n, c, scratch, COLUMNS, true, y + c, ldo, NULL);
+        } else {
+            const float *next = c + COLUMNS < D ? s + COLUMNS : h->s + D * D;
+            step_columns(h, t, n, c, s, D, true, y + c, ldo, next);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        gated_norm(h, t + i, y + (size_t)i * ldo);
+    }
 }
 
 /* c[rows][128] += a[rows][n] b[n][128] for a run-time number of rows. */
@@ -285,31 +330,46 @@ static void block(const struct head *h, int t0, int n, float *scratch)
     }
 }
 
-void ISA(gdn)(const struct gdn_args *a, float *scratch, int tid, int nt)
+/* Value head i over the rows of a span. */
+static struct head head_of(const struct gdn_args *a, const struct gdn_span *sp, int i)
 {
     const int share = a->v_heads / a->k_heads;
+    return (struct head){
+        .a = a,
+        .index = i,
+        .ld = (size_t)channels_of(a),
+        .q = a->c + (size_t)(i / share) * D,
+        .k = a->c + (size_t)(a->k_heads + i / share) * D,
+        .v = a->c + (size_t)(2 * a->k_heads + i) * D,
+        .s = sp->s + (size_t)i * D * D,
+    };
+}
+
+void ISA(gdn)(const struct gdn_args *a, float *scratch, int tid, int nt)
+{
     for (int unit = tid; unit < a->n_spans * a->v_heads; unit += nt) {
         const struct gdn_span *sp = &a->span[unit / a->v_heads];
-        int i = unit % a->v_heads;
-        struct head h = {
-            .a = a,
-            .index = i,
-            .ld = (size_t)channels_of(a),
-            .q = a->c + (size_t)(i / share) * D,
-            .k = a->c + (size_t)(a->k_heads + i / share) * D,
-            .v = a->c + (size_t)(2 * a->k_heads + i) * D,
-            .s = sp->s + (size_t)i * D * D,
-        };
+        const struct head h = head_of(a, sp, unit % a->v_heads);
+        if (a->steps) {
+            steps(&h, sp->first, sp->n, a->hold ? scratch : NULL);
+            continue;
+        }
         for (int t = 0; t < sp->n;) {
             int to_grid = B - (sp->pos + t) % B;
             int n = sp->n - t < to_grid ? sp->n - t : to_grid;
-            if (a->steps) {
-                n = 1;
-                step(&h, sp->first + t);
-            } else {
-                block(&h, sp->first + t, n, scratch);
-            }
+            block(&h, sp->first + t, n, scratch);
             t += n;
+        }
+    }
+}
+
+void ISA(gdn_fold)(const struct gdn_args *a, int tid, int nt)
+{
+    for (int unit = tid; unit < a->n_spans * a->v_heads; unit += nt) {
+        const struct gdn_span *sp = &a->span[unit / a->v_heads];
+        const struct head h = head_of(a, sp, unit % a->v_heads);
+        for (int c = 0; sp->n > 0 && c < D; c += COLUMNS) {
+            step_columns(&h, sp->first, sp->n, c, h.s + c, D, false, NULL, 0, NULL);
         }
     }
 }

@@ -23,4 +23,6 @@ const struct cpu_isa ISA(cpu_isa) = {
     .attn = ISA(attn),
     .gdn_conv = ISA(gdn_conv),
     .gdn = ISA(gdn),
+    .gdn_fold = ISA(gdn_fold),
+    .best = ISA(best),
 };

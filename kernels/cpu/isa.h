@@ -84,6 +84,7 @@ struct gdn_args {
     const float *conv_w, *a_log, *dt_bias, *gnorm;
     float eps;
     bool steps; /* one row after the other instead of blocks of 64 */
+    bool hold;  /* steps: both states stay as they are */
 };
 
 struct cpu_isa {
@@ -106,6 +107,11 @@ struct cpu_isa {
     void (*attn)(const struct attn_args *a, float *scratch, int tid, int nt);
     void (*gdn_conv)(const struct gdn_args *a, int tid, int nt);
     void (*gdn)(const struct gdn_args *a, float *scratch, int tid, int nt);
+    /* Advances s, and only that, by the rows of each span: c, a and b as a step with
+     * hold left them. */
+    void (*gdn_fold)(const struct gdn_args *a, int tid, int nt);
+    /* The lowest index of the largest, and by how much it leads. n > 1. */
+    void (*best)(const float *x, int n, int32_t *id, float *margin);
 };
 
 /* Floats of scratch per thread for inputs of up to max_k. */
@@ -142,6 +148,8 @@ void ISA(attn_append)(const struct attn_args *a, int tid, int nt);
 void ISA(attn)(const struct attn_args *a, float *scratch, int tid, int nt);
 void ISA(gdn_conv)(const struct gdn_args *a, int tid, int nt);
 void ISA(gdn)(const struct gdn_args *a, float *scratch, int tid, int nt);
+void ISA(gdn_fold)(const struct gdn_args *a, int tid, int nt);
+void ISA(best)(const float *x, int n, int32_t *id, float *margin);
 #endif
 
 #endif

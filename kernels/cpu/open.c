@@ -75,8 +75,10 @@ static int open_memory(struct backend *b, struct err *e)
     /* Tiles of four rows may read, and ignore, up to three rows past the last. */
     const size_t arena = (arena_row(s, b->channels) * (rows + 4) + 15) / 16 * 16;
     const size_t heap = (size_t)s->vocab * CPU_MAX_OUT;
-    const size_t total =
-        rows * (3 * hidden + BE_ROT_DIM) + arena + logits + b->scratch_floats * (size_t)b->threads;
+    b->record_layer = BE_MAX_ROWS * 2 * ((size_t)b->channels + (size_t)s->v_heads);
+    const size_t record = ((size_t)b->n_gdn * b->record_layer + 15) / 16 * 16;
+    const size_t total = rows * (3 * hidden + BE_ROT_DIM) + arena + logits + record +
+                         b->scratch_floats * (size_t)b->threads;
     rc = map(&b->work, total * sizeof(float) + heap * sizeof *b->heap, 1, "workspace", e);
     if (rc < 0) {
         return rc;
@@ -87,7 +89,8 @@ static int open_memory(struct backend *b, struct err *e)
     b->rot = b->m + rows * hidden;
     b->arena = b->rot + rows * BE_ROT_DIM;
     b->logits = b->arena + arena;
-    b->scratch = b->logits + logits;
+    b->record = b->logits + logits;
+    b->scratch = b->record + record;
     b->heap = (struct sample_entry *)(b->scratch + b->scratch_floats * (size_t)b->threads);
     b->span = mem_array(rows, sizeof *b->span);
     b->gdn_span = mem_array(rows, sizeof *b->gdn_span);

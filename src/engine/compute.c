@@ -1,5 +1,5 @@
-/* Computing: prefill, decode steps, drawing and drafting. Only here do sequences
- * grow. Outputs are rows of the backend's last main pass; whatever runs the
+/* Computing: prefill, decode and verify steps, drawing. Only here do
+ * sequences grow. Outputs are rows of the backend's last main pass; whatever runs the
  * backend again invalidates them first. */
 #include "config.h"
 
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "engine/impl.h"
 
-static int check_tokens(const struct engine *g, const int32_t *tokens, int n, struct err *e)
+int engine_check_tokens(const struct engine *g, const int32_t *tokens, int n, struct err *e)
 {
     for (int i = 0; i < n; i++) {
         if (tokens[i] < 0 || tokens[i] >= g->m.shape.vocab) {
@@ -20,8 +20,7 @@ static int check_tokens(const struct engine *g, const int32_t *tokens, int n, st
     return 0;
 }
 
-/* The sequence, ready for n more tokens. */
-static int ready_for(struct engine *g, int seq, int n, struct seq **out, struct err *e)
+int engine_ready_for(struct engine *g, int seq, int n, struct seq **out, struct err *e)
 {
     struct seq *s = NULL;
     int rc = engine_seq_of(g, seq, &s, e);
@@ -110,9 +109,10 @@ static int prefill_chunk(struct engine *g, struct seq *s, const struct engine_pr
     struct be_batch batch = {
         .mode = BE_PREFILL, .n_rows = n, .n_spans = 1, .spans = &span, .tokens = p->tokens + from};
     s->broken = true;
+    s->ahead = -1;
     rc = graph_main(&g->graph, &batch, e);
     if (rc == 0 && g->mtp) {
-        rc = graph_mtp_follow(&g->graph, &batch, &g->scratch, e);
+        rc = graph_mtp_follow(&g->graph, &batch, NULL, NULL, &g->scratch, e);
     }
     if (rc < 0) {
         return rc;
@@ -125,12 +125,12 @@ static int prefill_chunk(struct engine *g, struct seq *s, const struct engine_pr
 int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err *e)
 {
     struct seq *s = NULL;
-    int rc = ready_for(g, p->seq, p->n, &s, e);
+    int rc = engine_ready_for(g, p->seq, p->n, &s, e);
     if (rc == 0) {
         rc = check_prefill(g, p, s->len + p->n, e);
     }
     if (rc == 0) {
-        rc = check_tokens(g, p->tokens, p->n, e);
+        rc = engine_check_tokens(g, p->tokens, p->n, e);
     }
     if (rc < 0) {
         return rc;
@@ -138,7 +138,7 @@ int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err 
     int max_rows = p->max_rows && p->max_rows < g->chunk ? p->max_rows : g->chunk;
     int64_t start = clock_now(clock_real());
     int next_want = 0, done = 0;
-    g->n_out = 0;
+    engine_forget(g);
     while (done < p->n && rc == 0) {
         if (p->cancel && *p->cancel) {
             rc = err_set(e, QE_CANCELLED, "cancelled");
@@ -171,6 +171,12 @@ int engine_max_outputs(const struct engine *g)
 
 /* ---- decode ---- */
 
+void engine_forget(struct engine *g)
+{
+    g->n_out = 0;
+    g->held.n_spans = 0;
+}
+
 /* Sorts the rows by sequence, in order of first appearance: row_of[i] is where
  * row i goes. Returns the number of spans, or an error. */
 static int group_rows(struct engine *g, const int *seqs, int n, struct be_span *spans, int *row_of,
@@ -193,7 +199,7 @@ static int group_rows(struct engine *g, const int *seqs, int n, struct be_span *
             }
         }
         struct seq *s = NULL;
-        int rc = ready_for(g, seqs[i], span->n, &s, e);
+        int rc = engine_ready_for(g, seqs[i], span->n, &s, e);
         if (rc == 0) {
             int from = g->mtp && s->len > 0 ? s->len - 1 : s->len;
             rc = kv_writable(&g->pool, &s->kv, from, s->len + span->n, e);
@@ -207,63 +213,179 @@ static int group_rows(struct engine *g, const int *seqs, int n, struct be_span *
     return n_spans;
 }
 
-int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int n, struct err *e)
+/* Outputs of a batch, in the order of the caller's rows. */
+static int batch_outputs(struct engine *g, const int *seqs, const int *row_of, int n, struct err *e)
 {
-    if (n < 1 || n > BE_MAX_ROWS) {
-        return err_set(e, QE_USAGE, "a decode step has 1 to %d rows, not %d", BE_MAX_ROWS, n);
-    }
-    int rc = check_tokens(g, tokens, n, e);
-    if (rc < 0) {
-        return rc;
-    }
-    struct be_span spans[BE_MAX_ROWS];
-    int row_of[BE_MAX_ROWS];
-    int n_spans = group_rows(g, seqs, n, spans, row_of, e);
-    if (n_spans < 0) {
-        return n_spans;
-    }
-    int64_t start = clock_now(clock_real());
-    int32_t sorted[BE_MAX_ROWS];
-    for (int i = 0; i < n; i++) {
-        sorted[row_of[i]] = tokens[i];
-    }
-    struct be_batch batch = {
-        .mode = BE_DECODE, .n_rows = n, .n_spans = n_spans, .spans = spans, .tokens = sorted};
-    g->n_out = 0;
-    for (int i = 0; i < n_spans; i++) {
-        g->seqs[spans[i].slot].broken = true;
-    }
-    rc = graph_main(&g->graph, &batch, e);
-    for (int i = 0; i < n; i++) {
-        g->head_rows[i] = row_of[i];
-    }
-    if (rc == 0) {
-        rc = g->ops->head(g->b, g->head_rows, n, e);
-    }
-    if (rc == 0 && g->mtp) {
-        rc = graph_mtp_follow(&g->graph, &batch, &g->scratch, e);
-    }
-    if (rc < 0) {
-        return rc;
-    }
-    int filled[BE_MAX_ROWS] = {0};
     for (int i = 0; i < n; i++) {
         int k = 0; /* rows of the same sequence before this one */
         for (int j = 0; j < i; j++) {
             k += seqs[j] == seqs[i];
         }
-        filled[i] = g->seqs[seqs[i]].len + k;
+        g->head_rows[i] = row_of[i];
+        g->out[i] =
+            (struct output){.row = row_of[i], .seq = seqs[i], .pos = g->seqs[seqs[i]].len + k};
+    }
+    return g->ops->head(g->b, g->head_rows, n, e);
+}
+
+/* The rows of a step as a batch; spans and tokens have room for BE_MAX_ROWS. */
+static int step_batch(struct engine *g, const int *seqs, const int32_t *tokens, int n,
+                      enum be_mode mode, struct be_span *spans, int32_t *sorted, int *row_of,
+                      struct be_batch *out, struct err *e)
+{
+    if (n < 1 || n > BE_MAX_ROWS) {
+        return err_set(e, QE_USAGE, "a decode step has 1 to %d rows, not %d", BE_MAX_ROWS, n);
+    }
+    int rc = engine_check_tokens(g, tokens, n, e);
+    if (rc < 0) {
+        return rc;
+    }
+    const int n_spans = group_rows(g, seqs, n, spans, row_of, e);
+    if (n_spans < 0) {
+        return n_spans;
     }
     for (int i = 0; i < n; i++) {
-        g->out[i] = (struct output){.row = row_of[i], .seq = seqs[i], .pos = filled[i]};
+        sorted[row_of[i]] = tokens[i];
     }
-    for (int i = 0; i < n_spans; i++) {
+    *out = (struct be_batch){
+        .mode = mode, .n_rows = n, .n_spans = n_spans, .spans = spans, .tokens = sorted};
+    return 0;
+}
+
+static void count_step(struct engine *g, int rows, int64_t start)
+{
+    g->count.decode_rows += (uint64_t)rows;
+    g->count.decode_steps++;
+    g->count.decode_s += clock_seconds(clock_now(clock_real()) - start);
+}
+
+int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int n, struct err *e)
+{
+    struct be_span spans[BE_MAX_ROWS];
+    int32_t sorted[BE_MAX_ROWS];
+    int row_of[BE_MAX_ROWS];
+    bool ahead[BE_MAX_ROWS];
+    struct be_batch batch;
+    int rc = step_batch(g, seqs, tokens, n, BE_DECODE, spans, sorted, row_of, &batch, e);
+    if (rc < 0) {
+        return rc;
+    }
+    int64_t start = clock_now(clock_real());
+    engine_forget(g);
+    for (int i = 0, row = 0; i < batch.n_spans; row += spans[i++].n) {
+        struct seq *s = &g->seqs[spans[i].slot];
+        s->broken = true;
+        ahead[i] = s->ahead == sorted[row];
+        s->ahead = -1;
+    }
+    rc = graph_main(&g->graph, &batch, e);
+    if (rc == 0) {
+        rc = batch_outputs(g, seqs, row_of, n, e);
+    }
+    if (rc == 0 && g->mtp) {
+        rc = graph_mtp_follow(&g->graph, &batch, NULL, ahead, &g->scratch, e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    for (int i = 0; i < batch.n_spans; i++) {
         g->seqs[spans[i].slot].len += spans[i].n;
         g->seqs[spans[i].slot].broken = false;
     }
     g->n_out = n;
-    g->count.decode_rows += (uint64_t)n;
-    g->count.decode_steps++;
+    count_step(g, n, start);
+    return 0;
+}
+
+int engine_verify(struct engine *g, const int *seqs, const int32_t *tokens, int n, struct err *e)
+{
+    if (!g->ops->fold) {
+        return err_set(e, QE_UNSUPPORTED, "%s", g->info.no_verify);
+    }
+    struct held *h = &g->held;
+    int row_of[BE_MAX_ROWS];
+    struct be_batch batch;
+    engine_forget(g);
+    int rc = step_batch(g, seqs, tokens, n, BE_VERIFY, h->spans, h->tokens, row_of, &batch, e);
+    if (rc < 0) {
+        return rc;
+    }
+    int64_t start = clock_now(clock_real());
+    rc = graph_main(&g->graph, &batch, e);
+    if (rc == 0) {
+        rc = batch_outputs(g, seqs, row_of, n, e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    h->n_spans = batch.n_spans;
+    h->n_rows = n;
+    g->n_out = n;
+    count_step(g, n, start);
+    return 0;
+}
+
+/* What each held span keeps, from the caller's order. */
+static int kept_rows(const struct engine *g, const int *seqs, const int *keep, int n, int *out,
+                     struct err *e)
+{
+    const struct held *h = &g->held;
+    if (h->n_spans == 0) {
+        return err_set(e, QE_USAGE, "there is no verified step to commit");
+    }
+    if (n != h->n_spans) {
+        return err_set(e, QE_USAGE, "the verified step had %d sequences, not %d", h->n_spans, n);
+    }
+    for (int i = 0; i < n; i++) {
+        out[i] = -1;
+    }
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        while (k < n && h->spans[k].slot != seqs[i]) {
+            k++;
+        }
+        if (k == n || out[k] >= 0 || keep[i] < 0 || keep[i] > h->spans[k].n) {
+            return err_set(e, QE_USAGE, "%d rows of sequence %d are not what was verified, once",
+                           keep[i], seqs[i]);
+        }
+        out[k] = keep[i];
+    }
+    return 0;
+}
+
+int engine_commit(struct engine *g, const int *seqs, const int *keep, int n, struct err *e)
+{
+    struct held *h = &g->held;
+    int rows[BE_MAX_ROWS];
+    bool ahead[BE_MAX_ROWS];
+    int rc = kept_rows(g, seqs, keep, n, rows, e);
+    if (rc < 0) {
+        return rc;
+    }
+    int64_t start = clock_now(clock_real());
+    const struct be_batch batch = {.mode = BE_VERIFY,
+                                   .n_rows = h->n_rows,
+                                   .n_spans = h->n_spans,
+                                   .spans = h->spans,
+                                   .tokens = h->tokens};
+    h->n_spans = 0;
+    for (int i = 0, row = 0; i < n; row += h->spans[i++].n) {
+        struct seq *s = &g->seqs[h->spans[i].slot];
+        ahead[i] = s->ahead == h->tokens[row];
+        s->broken = rows[i] > 0;
+        s->ahead = rows[i] > 0 ? -1 : s->ahead;
+    }
+    rc = g->ops->fold(g->b, rows, e);
+    if (rc == 0 && g->mtp) {
+        rc = graph_mtp_follow(&g->graph, &batch, rows, ahead, &g->scratch, e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    for (int i = 0; i < n; i++) {
+        g->seqs[h->spans[i].slot].len += rows[i];
+        g->seqs[h->spans[i].slot].broken = false;
+    }
     g->count.decode_s += clock_seconds(clock_now(clock_real()) - start);
     return 0;
 }
@@ -320,50 +442,4 @@ int engine_hidden(struct engine *g, int output, float *out, struct err *e)
     struct output o = {0};
     int rc = output_of(g, output, &o, e);
     return rc == 0 ? g->ops->read_hidden(g->b, o.row, out, e) : rc;
-}
-
-/* ---- drafting ---- */
-
-/* The first step pairs next with the saved hidden state at the last position: a
- * true pair if next is taken. The others stand on drafts; the true pairs that
- * come later overwrite them. */
-int engine_mtp_draft(struct engine *g, int seq, int32_t next, int depth, int32_t *ids,
-                     struct err *e)
-{
-    struct seq *s = NULL;
-    int rc = ready_for(g, seq, 0, &s, e);
-    if (rc == 0) {
-        rc = check_tokens(g, &next, 1, e);
-    }
-    if (rc < 0) {
-        return rc;
-    }
-    if (!g->mtp) {
-        return err_set(e, QE_UNSUPPORTED, "the model has no MTP layer, or it is switched off");
-    }
-    if (depth < 1 || depth > ENGINE_MAX_DRAFT || s->len < 1) {
-        return err_set(e, QE_USAGE, "%d drafts after %d tokens: 1 to %d after at least one token",
-                       depth, s->len, ENGINE_MAX_DRAFT);
-    }
-    int pos = s->len - 1;
-    rc = kv_writable(&g->pool, &s->kv, pos, pos + depth, e);
-    g->n_out = 0;
-    int32_t token = next, source = BE_H_SLOT;
-    const int32_t row = 0;
-    for (int i = 0; i < depth && rc == 0; i++) {
-        struct be_span span = {.slot = seq, .pos = pos + i, .n = 1, .pages = s->kv.pages};
-        struct be_batch batch = {
-            .mode = BE_DECODE, .n_rows = 1, .n_spans = 1, .spans = &span, .tokens = &token};
-        struct be_sample greedy = {.top_p = 1};
-        rc = graph_mtp(&g->graph, &batch, &source, false, e);
-        if (rc == 0) {
-            rc = g->ops->mtp_head(g->b, &row, 1, e);
-        }
-        if (rc == 0) {
-            rc = g->ops->sample(g->b, &greedy, 1, &ids[i], e);
-        }
-        token = rc == 0 ? ids[i] : 0;
-        source = BE_H_CHAIN;
-    }
-    return rc;
 }

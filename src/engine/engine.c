@@ -17,6 +17,9 @@
 #define MAX_SLOTS      1024
 #define DEFAULT_GRAPHS 16
 
+#define NO_VERIFY                                                                                  \
+    "this backend cannot verify drafts: the model speaks one token a step (--spec off)"
+
 /* Drafts may stand this far behind the last token of a full window. */
 #define PAGES_OF(ctx) kv_pages_for((ctx) + ENGINE_MAX_DRAFT)
 
@@ -133,6 +136,7 @@ static void fill_info(struct engine *g, const struct engine_source *s, const str
                                    .hidden = g->m.shape.hidden,
                                    .layers = g->m.shape.layers,
                                    .mtp = g->mtp,
+                                   .no_verify = g->ops->fold ? NULL : NO_VERIFY,
                                    .eos = g->m.eos,
                                    .n_eos = g->m.n_eos};
 }
@@ -315,6 +319,7 @@ int engine_seq_open(struct engine *g, int *seq, struct err *e)
     }
     g->seqs[slot].len = 0;
     g->seqs[slot].broken = false;
+    g->seqs[slot].ahead = -1;
     *seq = slot;
     return 0;
 }
@@ -322,6 +327,7 @@ int engine_seq_open(struct engine *g, int *seq, struct err *e)
 void engine_seq_close(struct engine *g, int seq)
 {
     if (rstate_has(&g->slots, seq)) {
+        g->held.n_spans = 0;
         kv_trim(&g->pool, &g->seqs[seq].kv, 0);
         rstate_give(&g->slots, seq);
     }
@@ -331,8 +337,10 @@ void engine_seq_reset(struct engine *g, int seq)
 {
     if (rstate_has(&g->slots, seq)) {
         struct seq *s = &g->seqs[seq];
+        g->held.n_spans = 0;
         kv_trim(&g->pool, &s->kv, 0);
         s->len = 0;
+        s->ahead = -1;
         s->broken = g->ops->state_reset(g->b, seq, NULL) < 0;
     }
 }
@@ -361,6 +369,7 @@ int engine_seq_fork(struct engine *g, int dst, int src, struct err *e)
     if (rc < 0 || d == s) {
         return rc;
     }
+    g->held.n_spans = 0;
     rc = g->ops->state_copy(g->b, dst, src, e);
     if (rc < 0) {
         d->broken = true;
@@ -368,6 +377,7 @@ int engine_seq_fork(struct engine *g, int dst, int src, struct err *e)
     }
     kv_share(&g->pool, &d->kv, &s->kv, s->len);
     d->len = s->len;
+    d->ahead = -1;
     d->broken = false;
     return 0;
 }

@@ -55,6 +55,7 @@ struct engine_info {
     const char *plan;     /* one line: what lies in the device's memory; NULL on the CPU */
     int ctx, vocab, vocab_used, slots, hidden, layers;
     bool mtp;
+    const char *no_verify; /* NULL: drafts can be verified; else why not */
     const int32_t *eos;
     int n_eos;
 };
@@ -135,6 +136,39 @@ int engine_max_outputs(const struct engine *g);
  * Output i is row i. */
 int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int n, struct err *e);
 
+/* ---- speculation ----
+ * A decode step whose rows may be taken back: of each sequence's rows the first is
+ * the token that follows, the others are guesses at what comes after it. Outputs are
+ * those of engine_decode, bit for bit; engine_sample, engine_logits and engine_hidden
+ * may follow. The sequences stay as they were until engine_commit; computing
+ * anything else instead, or closing, resetting, forking or importing any sequence,
+ * keeps none of the rows. */
+int engine_verify(struct engine *g, const int *seqs, const int32_t *tokens, int n, struct err *e);
+
+/* Keeps the first keep[i] rows (0 .. all) that sequence seqs[i] had in the verify just
+ * made; each of its sequences is named once, in any order. Everything (keys, values,
+ * recurrent and convolution state, saved hidden, the MTP layer's cache) is then as if
+ * only those rows had been decoded. The outputs stay readable. */
+int engine_commit(struct engine *g, const int *seqs, const int *keep, int n, struct err *e);
+
+/* Chained greedy drafts of the MTP layer for several sequences, one pass a step for
+ * all of them. The sequences' own state does not change; the outputs of the last
+ * computing call are gone. */
+struct engine_draft {
+    /* in */
+    int seq;
+    int32_t next; /* follows the sequence's last computed token */
+    int depth;    /* most drafts, 1 .. ENGINE_MAX_DRAFT */
+    float least;  /* the chain ends before a draft whose margin is less; 0: never */
+    /* out */
+    int n;     /* drafts */
+    int steps; /* passes made: n, or n + 1 where the margin ended it */
+    int32_t ids[ENGINE_MAX_DRAFT];
+    float margins[ENGINE_MAX_DRAFT]; /* largest logit less the second; all infinite where
+                                        the backend does not tell */
+};
+int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e);
+
 struct engine_draw {
     float temp, top_p, min_p;
     int top_k;
@@ -150,10 +184,7 @@ int engine_sample(struct engine *g, const int *outputs, const struct engine_draw
 int engine_logits(struct engine *g, int output, float *out, struct err *e);
 int engine_hidden(struct engine *g, int output, float *out, struct err *e);
 
-/* depth chained greedy drafts for the tokens after `next`, where next follows
- * the sequence's last computed token. The sequence's own state does not change;
- * the outputs of the last computing call are gone. At most
- * ENGINE_MAX_DRAFT. */
+/* engine_draft of one sequence: always depth drafts. */
 int engine_mtp_draft(struct engine *g, int seq, int32_t next, int depth, int32_t *ids,
                      struct err *e);
 
@@ -168,8 +199,9 @@ int engine_read_kv(struct engine *g, int seq, int layer, float *k, float *v, str
 
 /* Figures for bench and gauges, since open. */
 struct engine_counters {
-    uint64_t prefill_tokens, decode_rows, decode_steps;
-    double prefill_s, decode_s;
+    uint64_t prefill_tokens, decode_rows, decode_steps; /* verified rows and steps too */
+    uint64_t draft_rows, draft_steps;
+    double prefill_s, decode_s, draft_s;
     uint64_t kernels, graphs; /* kernels launched, alone or in graphs; graphs replayed */
 };
 struct engine_counters engine_counters(const struct engine *g);

@@ -26,19 +26,21 @@ int graph_mtp(const struct graph *g, const struct be_batch *batch, const int32_t
     return rc == 0 ? g->ops->mtp_layer(g->b, kv_only, e) : rc;
 }
 
-int graph_mtp_follow(const struct graph *g, const struct be_batch *batch,
-                     const struct graph_scratch *s, struct err *e)
+int graph_mtp_follow(const struct graph *g, const struct be_batch *batch, const int *keep,
+                     const bool *ahead, const struct graph_scratch *s, struct err *e)
 {
     int n = 0, n_spans = 0, row = 0;
     for (int i = 0; i < batch->n_spans; i++) {
         const struct be_span *span = &batch->spans[i];
-        int skip = span->pos == 0; /* nothing comes before the first token */
-        if (span->n > skip) {
+        const int rows = keep ? keep[i] : span->n;
+        /* Nothing comes before the first token. */
+        const int skip = span->pos == 0 || (ahead && ahead[i]);
+        if (rows > skip) {
             struct be_span *to = &s->spans[n_spans++];
             *to = *span;
             to->pos = span->pos - 1 + skip;
-            to->n = span->n - skip;
-            for (int j = skip; j < span->n; j++) {
+            to->n = rows - skip;
+            for (int j = skip; j < rows; j++) {
                 s->pairs[n] = batch->tokens[row + j];
                 s->source[n++] = j == 0 ? (int32_t)BE_H_SLOT : row + j - 1;
             }
@@ -47,7 +49,7 @@ int graph_mtp_follow(const struct graph *g, const struct be_batch *batch,
     }
     int rc = 0;
     if (n > 0) {
-        struct be_batch mtp = {.mode = batch->mode,
+        struct be_batch mtp = {.mode = batch->mode == BE_PREFILL ? BE_PREFILL : BE_DECODE,
                                .n_rows = n,
                                .n_spans = n_spans,
                                .spans = s->spans,
@@ -56,8 +58,11 @@ int graph_mtp_follow(const struct graph *g, const struct be_batch *batch,
     }
     row = 0;
     for (int i = 0; i < batch->n_spans && rc == 0; i++) {
+        const int rows = keep ? keep[i] : batch->spans[i].n;
+        if (rows > 0) {
+            rc = g->ops->hidden_save(g->b, row + rows - 1, batch->spans[i].slot, e);
+        }
         row += batch->spans[i].n;
-        rc = g->ops->hidden_save(g->b, row - 1, batch->spans[i].slot, e);
     }
     return rc;
 }

@@ -1,6 +1,8 @@
 #ifndef QUASAR_ENGINE_GRAPH_H
 #define QUASAR_ENGINE_GRAPH_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "kernels/backend.h"
 
@@ -23,13 +25,14 @@ int graph_mtp(const struct graph *g, const struct be_batch *batch, const int32_t
 /* Fills the MTP layer's cache for the rows of the main pass just run: each row's
  * token completes the pair of the position before it, whose hidden state is the
  * row before or, for the first row of a span, the one saved with the slot; then
- * saves every span's last hidden state there. Does not touch logits. pairs and
- * source have room for n_rows, spans for n_spans. */
+ * saves every span's last hidden state there. Does not touch logits. keep: how many
+ * of each span's rows count; NULL: all. ahead[i]: the first pair of span i is there
+ * already; NULL: none is. pairs and source have room for n_rows, spans for n_spans. */
 struct graph_scratch {
     int32_t *pairs, *source;
     struct be_span *spans;
 };
-int graph_mtp_follow(const struct graph *g, const struct be_batch *batch,
-                     const struct graph_scratch *s, struct err *e);
+int graph_mtp_follow(const struct graph *g, const struct be_batch *batch, const int *keep,
+                     const bool *ahead, const struct graph_scratch *s, struct err *e);
 
 #endif

@@ -14,6 +14,9 @@
 struct seq {
     int len;     /* tokens computed */
     bool broken; /* the backend failed in the middle of a step */
+    /* The MTP layer's cache holds a pair of the last hidden state and this token: the
+     * first step of a draft made it. -1: none. */
+    int32_t ahead;
     struct kv_table kv;
 };
 
@@ -22,6 +25,14 @@ struct output {
     int row; /* of the backend's hidden rows */
     int seq;
     int pos; /* of the row's token */
+};
+
+/* A verify that waits for engine_commit. */
+struct held {
+    int n_spans; /* 0: none */
+    int n_rows;
+    struct be_span spans[BE_MAX_ROWS];
+    int32_t tokens[BE_MAX_ROWS];
 };
 
 struct engine {
@@ -41,6 +52,7 @@ struct engine {
 
     struct output *out; /* ops->max_out */
     int n_out;          /* readable now; 0 when none */
+    struct held held;
     int32_t *head_rows; /* ops->max_out */
     struct be_sample *draws;
     int32_t *ids;
@@ -53,5 +65,10 @@ struct engine {
 
 /* The sequence, or an error that names it. */
 int engine_seq_of(struct engine *g, int seq, struct seq **out, struct err *e);
+/* The sequence, ready for n more tokens. */
+int engine_ready_for(struct engine *g, int seq, int n, struct seq **out, struct err *e);
+int engine_check_tokens(const struct engine *g, const int32_t *tokens, int n, struct err *e);
+/* The outputs and the rows that wait for engine_commit are gone. */
+void engine_forget(struct engine *g);
 
 #endif
