@@ -73,14 +73,32 @@ struct be_weights {
     struct be_layer mtp_layer; /* attention */
 };
 
-/* Sampling of one row: filters in the order of docs/sampling.md. temp 0 is
- * greedy: the lowest id among the largest logits. Neutral values switch a
- * filter off: top_k 0, top_p 1, min_p 0. */
+/* What happens to one id's logit before temperature. */
+enum {
+    BE_SEEN = 1, /* in the prompt or the output: repetition applies */
+    BE_BAN = 2   /* -inf */
+};
+struct be_edit {
+    int32_t id;
+    float bias;
+    uint32_t count; /* in the output: frequency and presence apply */
+    uint32_t flags;
+};
+
+/* Sampling of one row, in the order of docs/sampling.md. temp 0 is greedy: the
+ * lowest id among the largest logits. Neutral values switch a filter off: top_k 0,
+ * top_p 1, min_p 0. */
 struct be_sample {
     float temp, top_p, min_p;
     int top_k;
     uint64_t seed;
     uint32_t pos; /* absolute position of the token being drawn */
+    /* Edits, in any order, each id once; those in over replace others of the same
+     * id. The three figures are of the edits. */
+    const struct be_edit *edit, *over;
+    int n_edit, n_over;
+    float repetition, frequency, presence;
+    const uint32_t *allow; /* bit i: id i may be drawn; NULL: all may */
 };
 
 /* A run of consecutive rows of one sequence. */
@@ -175,7 +193,7 @@ struct be_ops {
     int (*final_norm)(struct backend *b, struct err *e);           /* h = norm(x), every row */
     /* logits[i] = h[rows[i]] head^T, i < n <= max_out */
     int (*head)(struct backend *b, const int32_t *rows, int n, struct err *e);
-    /* ids[i] from logits[i]; n as in the head call before it */
+    /* ids[i] from logits[i]; n as in the head call before it. -1: every id is -inf. */
     int (*sample)(struct backend *b, const struct be_sample *s, int n, int32_t *ids, struct err *e);
     int max_out; /* most rows of one head call, at least BE_MAX_ROWS */
     /* Optional: the two largest of each row of logits. ids[i]: the lowest id among

@@ -1,172 +1,457 @@
 /*
- * Drawing a token (docs/sampling.md): temperature, min-p, top-k, top-p, then
- * the largest logit plus Gumbel noise. No sort of the vocabulary: a heap gives
- * up the candidates in rank order (larger logit, then lower id) only as far as
- * the filters ask. Masses are summed in fp64 in a fixed order.
+ * Drawing a token (docs/sampling.md): edits, temperature, min-p, top-k, top-p, then
+ * the largest logit plus Gumbel noise. No sort of the vocabulary: the largest of
+ * every run of 64 logits say where a cut can be, and only what lies there is
+ * ranked. What is decided depends on order and on integer masses alone, so that
+ * other ways of finding it (kernels/cuda/sample.cu) find the same.
  */
 #include "config.h"
 #include "kernels/sample.h"
 
+#include <assert.h>
 #include <math.h>
-#include <stdbool.h>
+#include <string.h>
 
-#include "base/philox.h"
+#include "kernels/sample_math.h"
 
-#define GREEDY_BELOW 1e-5F
-#define COLDEST      0.01F
-#define GUMBEL_MAX   23.0F /* a little above the largest value of philox_gumbel */
+#define RUN SAMPLE_RUN
 
-static int32_t largest(const float *logits, int n)
+static int runs_of(int n)
 {
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++) {
-        if (logits[i] > logits[best]) {
-            best = i;
+    return (n + RUN - 1) / RUN;
+}
+
+size_t sample_work(int n)
+{
+    /* x in whole runs, ids or values of candidates, the runs' largest twice. */
+    return (size_t)runs_of(n) * (2 * RUN + 2);
+}
+
+bool sample_is_greedy(const struct be_sample *s)
+{
+    return s->temp < SM_GREEDY_BELOW;
+}
+
+bool sample_is_plain(const struct be_sample *s)
+{
+    return s->n_edit == 0 && s->n_over == 0 && !s->allow;
+}
+
+float sample_log_min_p(float min_p)
+{
+    return (float)log((double)min_p);
+}
+
+/* ---- the row ---- */
+
+static void edit_all(const float *logits, int n, const struct be_sample *s, float temp,
+                     const struct be_edit *edit, int n_edit, float *x)
+{
+    for (int i = 0; i < n_edit; i++) {
+        const int32_t id = edit[i].id;
+        if (id < n && (!s->allow || s->allow[id / 32] >> id % 32 & 1)) {
+            x[id] = sm_scale(
+                sm_edit(logits[id], &edit[i], s->repetition, s->frequency, s->presence), temp);
         }
+    }
+}
+
+static void adjust(const float *logits, int n, const struct be_sample *s, float *x)
+{
+    const float temp = sm_temp(s->temp);
+    if (s->allow) {
+        for (int i = 0; i < n; i++) {
+            x[i] = s->allow[i / 32] >> i % 32 & 1 ? sm_scale(logits[i], temp) : -INFINITY;
+        }
+    } else {
+        for (int i = 0; i < n; i++) {
+            x[i] = sm_scale(logits[i], temp);
+        }
+    }
+    edit_all(logits, n, s, temp, s->edit, s->n_edit, x);
+    edit_all(logits, n, s, temp, s->over, s->n_over, x);
+    for (int i = n; i < runs_of(n) * RUN; i++) {
+        x[i] = -INFINITY;
+    }
+}
+
+/* The largest of every run; returns the first run with the largest of all. */
+static int find_highest(const float *x, int runs, float *highest)
+{
+    int best = 0;
+    for (int r = 0; r < runs; r++) {
+        float m[8];
+        memcpy(m, x + r * RUN, sizeof m);
+        for (int i = 8; i < RUN; i += 8) {
+            for (int j = 0; j < 8; j++) {
+                const float v = x[r * RUN + i + j];
+                m[j] = v > m[j] ? v : m[j];
+            }
+        }
+        for (int j = 1; j < 8; j++) {
+            m[0] = m[j] > m[0] ? m[j] : m[0];
+        }
+        highest[r] = m[0];
+        best = m[0] > highest[best] ? r : best;
     }
     return best;
 }
 
-static bool before(struct sample_entry a, struct sample_entry b)
+static int32_t first_equal(const float *x, float v)
 {
-    return a.value > b.value || (a.value == b.value && a.id < b.id);
+    int32_t i = 0;
+    while (x[i] != v) {
+        i++;
+    }
+    return i;
 }
 
-static void sift(struct sample_entry *h, int n, int i)
+/* ---- top-k ---- */
+
+/* The k-th largest of v (k from 1); reorders v. */
+static float kth_largest(float *v, int n, int k)
 {
-    struct sample_entry x = h[i];
+    int lo = 0, hi = n - 1;
+    while (lo < hi) {
+        const float pivot = v[lo + (hi - lo) / 2];
+        int i = lo, j = hi;
+        while (i <= j) {
+            while (v[i] > pivot) {
+                i++;
+            }
+            while (v[j] < pivot) {
+                j--;
+            }
+            if (i <= j) {
+                const float t = v[i];
+                v[i++] = v[j];
+                v[j--] = t;
+            }
+        }
+        if (k - 1 <= j) {
+            hi = j;
+        } else if (k - 1 >= i) {
+            lo = i;
+        } else {
+            break;
+        }
+    }
+    return v[k - 1];
+}
+
+/* The k-th largest logit of the row. As many runs reach the k-th largest of what the
+ * runs have largest, so that nothing below it counts. */
+static float top_k_value(const float *x, int n, int k, const float *highest, float *copy,
+                         float *some)
+{
+    const int runs = runs_of(n);
+    float bound = -INFINITY;
+    if (k <= runs) {
+        memcpy(copy, highest, (size_t)runs * sizeof *copy);
+        bound = kth_largest(copy, runs, k);
+    }
+    int m = 0;
+    for (int r = 0; r < runs; r++) {
+        if (highest[r] < bound) {
+            continue;
+        }
+        const int end = r * RUN + RUN < n ? r * RUN + RUN : n;
+        for (int i = r * RUN; i < end; i++) {
+            some[m] = x[i];
+            m += x[i] >= bound;
+        }
+    }
+    return kth_largest(some, m, k);
+}
+
+/* ---- candidates ---- */
+
+/* The ids whose logits are at least `least`, ascending. */
+static int gather(const float *x, int n, const float *highest, float least, int32_t *ids)
+{
+    int m = 0;
+    for (int r = 0; r < runs_of(n); r++) {
+        if (highest[r] < least || highest[r] == -INFINITY) {
+            continue;
+        }
+        const int end = r * RUN + RUN < n ? r * RUN + RUN : n;
+        for (int32_t i = r * RUN; i < end; i++) {
+            ids[m] = i;
+            m += x[i] >= least && x[i] > -INFINITY;
+        }
+    }
+    return m;
+}
+
+static bool ranks_before(const float *x, int32_t a, int32_t b)
+{
+    return x[a] > x[b] || (x[a] == x[b] && a < b);
+}
+
+static void sift(const float *x, int32_t *h, int n, int i)
+{
+    const int32_t v = h[i];
     for (;;) {
         int c = 2 * i + 1;
         if (c >= n) {
             break;
         }
-        if (c + 1 < n && before(h[c + 1], h[c])) {
+        if (c + 1 < n && ranks_before(x, h[c + 1], h[c])) {
             c++;
         }
-        if (!before(h[c], x)) {
+        if (!ranks_before(x, h[c], v)) {
             break;
         }
         h[i] = h[c];
         i = c;
     }
-    h[i] = x;
+    h[i] = v;
 }
 
-/* Takes the first entry out; it lands behind the shortened heap. */
-static void take(struct sample_entry *h, int *n)
+/* Makes a heap of ids, the first in rank on top. */
+static void heapify(const float *x, int32_t *h, int n)
 {
-    struct sample_entry first = h[0];
-    h[0] = h[--*n];
-    sift(h, *n, 0);
-    h[*n] = first;
-}
-
-/* The first k entries in rank order and all ties of the last, at the end of the
- * array in reverse; returns how many. */
-static int take_top(struct sample_entry *h, int n, int k)
-{
-    int left = n;
-    while (left > 0 && (n - left < k || h[0].value == h[left].value)) {
-        take(h, &left);
-    }
-    return n - left;
-}
-
-/* Applies min-p, top-k and top-p to the entries (temperature is in already, max
- * is their largest value). The survivors are *out, their number is returned. */
-static int filter(struct sample_entry *h, int n, const struct be_sample *s, float max,
-                  struct sample_entry **out)
-{
-    *out = h;
-    if (s->min_p > 0) {
-        const float limit = max + logf(s->min_p);
-        int kept = 0;
-        for (int i = 0; i < n; i++) {
-            if (h[i].value >= limit || h[i].value == max) {
-                h[kept++] = h[i];
-            }
-        }
-        n = kept;
-    }
-    const bool by_k = s->top_k > 0 && s->top_k < n;
-    const bool by_p = s->top_p < 1;
-    if (!by_k && !by_p) {
-        return n;
-    }
-    double total = 0;
-    if (!by_k) {
-        for (int i = 0; i < n; i++) {
-            total += exp((double)h[i].value - (double)max);
-        }
-    }
     for (int i = n / 2 - 1; i >= 0; i--) {
-        sift(h, n, i);
+        sift(x, h, n, i);
     }
-    if (by_k) {
-        int k = take_top(h, n, s->top_k);
-        *out = h + n - k;
-        if (!by_p) {
-            return k;
-        }
-        for (int i = n - 1; i >= n - k; i--) {
-            total += exp((double)h[i].value - (double)max);
-        }
-        double mass = 0;
-        int kept = 0;
-        while (kept < k && (kept == 0 || mass < (double)s->top_p * total)) {
-            kept++;
-            mass += exp((double)h[n - kept].value - (double)max);
-        }
-        *out = h + n - kept;
-        return kept;
-    }
-    double mass = 0;
-    int left = n;
-    while (left > 0 && (left == n || mass < (double)s->top_p * total)) {
-        take(h, &left);
-        mass += exp((double)h[left].value - (double)max);
-    }
-    *out = h + left;
-    return n - left;
 }
 
-bool sample_is_greedy(const struct be_sample *s)
-{
-    return s->temp < GREEDY_BELOW;
-}
+/* ---- top-p ---- */
 
-int32_t sample_row(const float *logits, int n, const struct be_sample *s, struct sample_entry *heap)
+/* Masses by octave below the likeliest token's. */
+static void sum_octaves(const struct sample_kept *k, int32_t anchor, uint64_t *sum)
 {
-    const int32_t top = largest(logits, n);
-    if (sample_is_greedy(s)) {
-        return top;
-    }
-    const float temp = s->temp < COLDEST ? COLDEST : s->temp;
-    int m = 0;
-    for (int32_t i = 0; i < n; i++) {
-        if (logits[i] > -INFINITY) {
-            heap[m++] = (struct sample_entry){logits[i] / temp, i};
-        }
-    }
-    if (m == 0) {
-        return top;
-    }
-    struct sample_entry *left = NULL;
-    int kept = filter(heap, m, s, logits[top] / temp, &left);
-    /* The likeliest token's draw first: what cannot beat it needs no noise. */
-    int32_t best = top;
-    float most = logits[top] / temp +
-                 philox_gumbel(philox_word(s->seed, s->pos, PHILOX_TARGET, (uint32_t)top));
-    for (int i = 0; i < kept; i++) {
-        if (left[i].value + GUMBEL_MAX < most) {
+    memset(sum, 0, SM_OCTAVES * sizeof *sum);
+    int64_t power[RUN];
+    uint64_t mass[RUN];
+    for (int r = 0; r < runs_of(k->n); r++) {
+        if (k->highest[r] < k->least || anchor - sm_octave(sm_power(k->highest[r])) >= SM_OCTAVES) {
             continue;
         }
-        uint32_t w = philox_word(s->seed, s->pos, PHILOX_TARGET, (uint32_t)left[i].id);
-        float x = left[i].value + philox_gumbel(w);
-        if (x > most || (x == most && left[i].id < best)) {
-            most = x;
-            best = left[i].id;
+        const float *x = k->x + r * RUN;
+        for (int i = 0; i < RUN; i++) {
+            power[i] = sm_power(x[i]);
+            mass[i] = sm_mass(power[i]);
+        }
+        for (int i = 0; i < RUN; i++) {
+            const int32_t below = anchor - sm_octave(power[i]);
+            if (x[i] >= k->least && below < SM_OCTAVES) {
+                sum[below] += mass[i];
+            }
         }
     }
-    return best;
+}
+
+/* Moves the cut up to where the mass ranked above reaches top_p of all. */
+static void cut_mass(struct sample_kept *k, float top_p, int32_t *ids)
+{
+    const int32_t anchor = sm_octave(sm_power(k->x[k->top]));
+    uint64_t sum[SM_OCTAVES];
+    sum_octaves(k, anchor, sum);
+    uint64_t total = 0;
+    for (int o = 0; o < SM_OCTAVES; o++) {
+        total += sm_shift(sum[o], o);
+    }
+    const uint64_t limit = sm_limit(total, top_p);
+    int o = 0;
+    uint64_t above = 0;
+    while (above + sm_shift(sum[o], o) < limit) {
+        above += sm_shift(sum[o], o);
+        o++;
+    }
+    /* The cut is in octave o: rank its tokens as far as it takes. */
+    int n = 0;
+    for (int r = 0; r < runs_of(k->n); r++) {
+        if (k->highest[r] < k->least || anchor - sm_octave(sm_power(k->highest[r])) > o) {
+            continue;
+        }
+        for (int32_t i = r * RUN; i < r * RUN + RUN; i++) {
+            if (k->x[i] >= k->least && k->x[i] > -INFINITY &&
+                anchor - sm_octave(sm_power(k->x[i])) == o) {
+                ids[n++] = i;
+            }
+        }
+    }
+    heapify(k->x, ids, n);
+    uint64_t part = 0;
+    while (n > 0 && above + sm_shift(part, o) < limit) {
+        const int32_t id = ids[0];
+        k->least = k->x[id];
+        k->last = id;
+        part += sm_mass(sm_power(k->x[id]));
+        ids[0] = ids[--n];
+        sift(k->x, ids, n, 0);
+    }
+}
+
+/* ---- all of it ---- */
+
+void sample_filter(const float *logits, int n, const struct be_sample *s, float *work,
+                   struct sample_kept *out)
+{
+    assert(n > 0 && n <= SM_MAX_VOCAB);
+    const size_t whole = (size_t)runs_of(n) * RUN;
+    float *x = work, *highest = work + 2 * whole, *copy = highest + runs_of(n);
+    int32_t *ids = (int32_t *)(work + whole);
+    adjust(logits, n, s, x);
+    const int run = find_highest(x, runs_of(n), highest);
+    *out = (struct sample_kept){
+        .x = x, .n = n, .top = -1, .least = -INFINITY, .last = INT32_MAX, .highest = highest};
+    const float max = highest[run];
+    if (!(max > -INFINITY)) {
+        return;
+    }
+    out->top = run * RUN + first_equal(x + run * RUN, max);
+    if (sample_is_greedy(s)) {
+        return;
+    }
+    if (s->min_p > 0) {
+        out->least = SM_ADD(max, sample_log_min_p(s->min_p));
+        out->least = out->least < max ? out->least : max;
+    }
+    if (s->top_k > 0 && s->top_k < n) {
+        const float kth = top_k_value(x, n, s->top_k, highest, copy, (float *)ids);
+        out->least = kth > out->least ? kth : out->least;
+    }
+    if (s->top_p < 1) {
+        cut_mass(out, s->top_p, ids);
+    }
+    if (out->least > -INFINITY) {
+        out->ids = ids;
+        out->n_ids = gather(x, n, highest, out->least, ids);
+        /* Of what equals the least, the ids up to the last one. */
+        int m = 0;
+        for (int i = 0; i < out->n_ids; i++) {
+            ids[m] = ids[i];
+            m += sample_keeps(out, ids[i]);
+        }
+        out->n_ids = m;
+    }
+}
+
+/* ---- drawing ---- */
+
+struct best {
+    int32_t id;
+    float score;
+};
+
+static void offer(struct best *b, int32_t id, float score)
+{
+    if (b->id < 0 || score > b->score || (score == b->score && id < b->id)) {
+        b->id = id;
+        b->score = score;
+    }
+}
+
+static void offer_word(struct best *b, int32_t id, float x, uint32_t word)
+{
+    if (b->id < 0 || SM_ADD(x, sm_gumbel_bound(word)) >= b->score) {
+        offer(b, id, SM_ADD(x, sm_gumbel(word)));
+    }
+}
+
+/* Sixteen calls of philox_quad side by side, for a compiler with vectors. */
+static void words_of_run(uint64_t seed, uint32_t pos, enum philox_kind kind, uint32_t quad,
+                         uint32_t *w)
+{
+    enum { N = RUN / 4 };
+    uint32_t c0[N], c1[N], c2[N], c3[N];
+    for (uint32_t i = 0; i < N; i++) {
+        c0[i] = quad + i;
+        c1[i] = pos;
+        c2[i] = (uint32_t)kind;
+        c3[i] = 0;
+    }
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int r = 0; r < 10; r++) {
+        for (int i = 0; i < N; i++) {
+            philox_round(&c0[i], &c1[i], &c2[i], &c3[i], k0, k1);
+        }
+        k0 += PHILOX_STEP0;
+        k1 += PHILOX_STEP1;
+    }
+    for (int i = 0; i < N; i++) {
+        w[4 * i] = c0[i];
+        w[4 * i + 1] = c1[i];
+        w[4 * i + 2] = c2[i];
+        w[4 * i + 3] = c3[i];
+    }
+}
+
+static void draw_run(struct best *b, const struct sample_kept *k, const struct be_sample *s,
+                     enum philox_kind kind, int32_t without, int r)
+{
+    uint32_t w[RUN];
+    float bound[RUN];
+    words_of_run(s->seed, s->pos, kind, (uint32_t)(r * RUN / 4), w);
+    const float *x = k->x + r * RUN;
+    for (int i = 0; i < RUN; i++) {
+        bound[i] = SM_ADD(x[i], sm_gumbel_bound(w[i]));
+    }
+    for (int i = 0; i < RUN; i++) {
+        const int32_t id = r * RUN + i;
+        if ((b->id < 0 || bound[i] >= b->score) && x[i] > -INFINITY && id != without) {
+            offer(b, id, SM_ADD(x[i], sm_gumbel(w[i])));
+        }
+    }
+}
+
+int32_t sample_draw(const struct sample_kept *k, const struct be_sample *s, enum philox_kind kind,
+                    int32_t without)
+{
+    if (k->top < 0 || sample_is_greedy(s)) {
+        return k->top == without ? -1 : k->top;
+    }
+    struct best b = {.id = -1};
+    if (k->top != without) {
+        /* The likeliest first: what cannot beat it needs no noise. */
+        offer(
+            &b, k->top,
+            SM_ADD(k->x[k->top], sm_gumbel(philox_word(s->seed, s->pos, kind, (uint32_t)k->top))));
+    }
+    for (int i = 0; i < k->n_ids; i++) {
+        const int32_t id = k->ids[i];
+        if (id != without && (b.id < 0 || SM_ADD(k->x[id], SM_GUMBEL_MAX) >= b.score)) {
+            offer_word(&b, id, k->x[id], philox_word(s->seed, s->pos, kind, (uint32_t)id));
+        }
+    }
+    for (int r = 0; !k->ids && r < runs_of(k->n); r++) {
+        if (b.id < 0 || SM_ADD(k->highest[r], SM_GUMBEL_MAX) >= b.score) {
+            draw_run(&b, k, s, kind, without, r);
+        }
+    }
+    return b.id;
+}
+
+static int32_t largest(const float *logits, int n)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++) {
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return logits[best] > -INFINITY ? best : -1;
+}
+
+int32_t sample_row(const float *logits, int n, const struct be_sample *s, float *work)
+{
+    if (sample_is_greedy(s) && sample_is_plain(s)) {
+        return largest(logits, n);
+    }
+    struct sample_kept k;
+    sample_filter(logits, n, s, work, &k);
+    return sample_draw(&k, s, PHILOX_TARGET, -1);
+}
+
+void sample_probs(const struct sample_kept *k, const struct be_sample *s, double *p)
+{
+    double total = 0;
+    for (int32_t i = 0; i < k->n; i++) {
+        const bool in = sample_is_greedy(s) ? i == k->top : sample_keeps(k, i);
+        p[i] = k->top >= 0 && in ? exp((double)k->x[i] - (double)k->x[k->top]) : 0;
+        total += p[i];
+    }
+    for (int32_t i = 0; i < k->n && total > 0; i++) {
+        p[i] /= total;
+    }
 }

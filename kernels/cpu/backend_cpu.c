@@ -486,7 +486,7 @@ static void sample_share(void *arg, int tid, int nt)
     const size_t ld = (size_t)j->b->shape.vocab;
     for (int i = tid; i < j->n; i += nt) {
         j->ids[i] = sample_row(j->b->logits + (size_t)i * ld, j->b->shape.vocab_used, &j->s[i],
-                               j->b->heap + (size_t)i * ld);
+                               j->b->draw + (size_t)i * j->b->draw_floats);
     }
 }
 

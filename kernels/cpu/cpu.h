@@ -61,9 +61,10 @@ struct backend {
      * rows before and after the convolution, b, a. */
     float *record;
     size_t record_layer;
-    bool held;                 /* the batch waits for fold */
-    size_t scratch_floats;     /* per thread */
-    struct sample_entry *heap; /* max_out rows of vocab */
+    bool held;             /* the batch waits for fold */
+    size_t scratch_floats; /* per thread */
+    float *draw;           /* max_out times draw_floats, for drawing */
+    size_t draw_floats;
 };
 
 enum { CPU_MAX_OUT = 64 };

@@ -74,12 +74,12 @@ static int open_memory(struct backend *b, struct err *e)
     const size_t logits = ((size_t)s->vocab + 15) / 16 * 16 * CPU_MAX_OUT;
     /* Tiles of four rows may read, and ignore, up to three rows past the last. */
     const size_t arena = (arena_row(s, b->channels) * (rows + 4) + 15) / 16 * 16;
-    const size_t heap = (size_t)s->vocab * CPU_MAX_OUT;
+    b->draw_floats = sample_work(s->vocab);
     b->record_layer = BE_MAX_ROWS * 2 * ((size_t)b->channels + (size_t)s->v_heads);
     const size_t record = ((size_t)b->n_gdn * b->record_layer + 15) / 16 * 16;
     const size_t total = rows * (3 * hidden + BE_ROT_DIM) + arena + logits + record +
-                         b->scratch_floats * (size_t)b->threads;
-    rc = map(&b->work, total * sizeof(float) + heap * sizeof *b->heap, 1, "workspace", e);
+                         b->scratch_floats * (size_t)b->threads + b->draw_floats * CPU_MAX_OUT;
+    rc = map(&b->work, total * sizeof(float), 1, "workspace", e);
     if (rc < 0) {
         return rc;
     }
@@ -91,7 +91,7 @@ static int open_memory(struct backend *b, struct err *e)
     b->logits = b->arena + arena;
     b->record = b->logits + logits;
     b->scratch = b->record + record;
-    b->heap = (struct sample_entry *)(b->scratch + b->scratch_floats * (size_t)b->threads);
+    b->draw = b->scratch + b->scratch_floats * (size_t)b->threads;
     b->span = mem_array(rows, sizeof *b->span);
     b->gdn_span = mem_array(rows, sizeof *b->gdn_span);
     b->tokens = mem_array(rows, sizeof *b->tokens);

@@ -345,7 +345,7 @@ static void sample_share(void *arg, int tid, int nt)
     const size_t used = (size_t)j->b->shape.vocab_used;
     for (int i = tid; i < j->n; i += nt) {
         j->ids[i] = sample_row(j->b->host_logits + (size_t)i * used, (int)used, &j->s[i],
-                               j->b->heap + (size_t)i * used);
+                               j->b->draw + (size_t)i * sample_work((int)used));
     }
 }
 
@@ -359,7 +359,7 @@ static int sample_drawn(struct backend *b, const struct be_sample *s, int n, int
         void *p = NULL;
         status = rt_pin(b->rt, CUDA_MAX_OUT * used * sizeof(float), &p);
         b->host_logits = p;
-        b->heap = mem_array(CUDA_MAX_OUT * used, sizeof *b->heap);
+        b->draw = mem_array(CUDA_MAX_OUT * sample_work((int)used), sizeof *b->draw);
     }
     int rc = cuda_flush(b, e);
     if (rc < 0) {
@@ -385,7 +385,7 @@ static int op_sample(struct backend *b, const struct be_sample *s, int n, int32_
     }
     bool greedy = true;
     for (int i = 0; i < n; i++) {
-        greedy = greedy && sample_is_greedy(&s[i]);
+        greedy = greedy && sample_is_greedy(&s[i]) && sample_is_plain(&s[i]);
     }
     if (n == 0) {
         return 0;

@@ -194,7 +194,7 @@ struct backend {
 
     /* drawing on the host */
     float *host_logits; /* pinned; CUDA_MAX_OUT rows, made when first needed */
-    struct sample_entry *heap;
+    float *draw;        /* CUDA_MAX_OUT times sample_work */
     int32_t *host_ids; /* pinned */
 };
 

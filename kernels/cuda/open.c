@@ -367,7 +367,7 @@ void cuda_close(struct backend *b)
         rt_free(b->rt, b->mm_mem);
         rt_close(b->rt);
     }
-    free(b->heap);
+    free(b->draw);
     free(b->parity);
     free(b->span);
     free(b->list.op);
