@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "engine/impl.h"
+#include "engine/rules.h"
 
 int engine_check_tokens(const struct engine *g, const int32_t *tokens, int n, struct err *e)
 {
@@ -410,15 +411,21 @@ int engine_sample(struct engine *g, const int *outputs, const struct engine_draw
     for (int i = 0; i < n; i++) {
         struct output o = {0};
         int rc = output_of(g, outputs[i], &o, e);
+        if (rc == 0 && (d[i].n_draft < 0 || d[i].n_draft > ENGINE_MAX_DRAFT)) {
+            rc = err_set(e, QE_USAGE, "%d drafts before a row; the limit is %d", d[i].n_draft,
+                         ENGINE_MAX_DRAFT);
+        }
         if (rc < 0) {
             return rc;
         }
-        g->draws[outputs[i]] = (struct be_sample){.temp = d[i].temp,
-                                                  .top_p = d[i].top_p,
-                                                  .min_p = d[i].min_p,
-                                                  .top_k = d[i].top_k,
-                                                  .seed = d[i].seed,
-                                                  .pos = (uint32_t)o.pos + 1};
+        struct be_sample *s = &g->draws[outputs[i]];
+        *s = (struct be_sample){.temp = d[i].temp,
+                                .top_p = d[i].top_p,
+                                .min_p = d[i].min_p,
+                                .top_k = d[i].top_k,
+                                .seed = d[i].seed,
+                                .pos = (uint32_t)o.pos + 1};
+        rules_row(d[i].rules, d[i].draft, d[i].n_draft, s);
     }
     if (n == 0) {
         return 0;

@@ -278,7 +278,7 @@ static int read_all(const json_t *c, struct model_config *m, struct err *e)
     /* The published vocabularies are padded to 248,320 rows. */
     s->vocab_used = s->vocab == 248320 ? 248077 : s->vocab;
     add_eos_value(m, json_object_get(c, "eos_token_id"));
-    m->sampling = (struct engine_sampling){.temp = 1, .top_p = 1};
+    m->sampling = (struct engine_sampling){.temp = 1, .top_p = 1, .repetition = 1};
     return rc;
 }
 
@@ -307,6 +307,7 @@ int model_config_generation(struct model_config *m, const char *p, size_t n, str
         return rc;
     }
     double temp = m->sampling.temp, top_p = m->sampling.top_p, min_p = 0;
+    double repetition = 1, frequency = 0, presence = 0;
     int64_t top_k = 0;
     bool sample = true;
     rc = json_get_num(o, "temperature", false, &temp, e);
@@ -322,6 +323,22 @@ int model_config_generation(struct model_config *m, const char *p, size_t n, str
     if (rc == 0) {
         rc = json_get_bool(o, "do_sample", false, &sample, e);
     }
+    if (rc == 0) {
+        rc = json_get_num(o, "repetition_penalty", false, &repetition, e);
+    }
+    if (rc == 0) {
+        rc = json_get_num(o, "frequency_penalty", false, &frequency, e);
+    }
+    if (rc == 0) {
+        rc = json_get_num(o, "presence_penalty", false, &presence, e);
+    }
+    if (rc == 0 &&
+        !(repetition > 0 && repetition <= 100 && fabs(frequency) <= 2 && fabs(presence) <= 2)) {
+        rc = err_set(e, QE_FORMAT,
+                     "generation_config.json: repetition_penalty %g, frequency_penalty %g or "
+                     "presence_penalty %g is out of range",
+                     repetition, frequency, presence);
+    }
     if (rc == 0 &&
         !(temp >= 0 && temp <= 100 && top_p > 0 && top_p <= 1 && min_p >= 0 && min_p <= 1)) {
         rc = err_set(e, QE_FORMAT,
@@ -333,7 +350,10 @@ int model_config_generation(struct model_config *m, const char *p, size_t n, str
         m->sampling = (struct engine_sampling){.temp = sample ? (float)temp : 0,
                                                .top_p = (float)top_p,
                                                .min_p = (float)min_p,
-                                               .top_k = (int)top_k};
+                                               .top_k = (int)top_k,
+                                               .repetition = (float)repetition,
+                                               .frequency = (float)frequency,
+                                               .presence = (float)presence};
     }
     json_decref(o);
     return rc;

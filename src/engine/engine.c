@@ -188,6 +188,7 @@ static int open_backend(struct engine *g, const struct engine_opts *o, struct er
     g->head_rows = mem_array(max_out, sizeof *g->head_rows);
     g->draws = mem_array(max_out, sizeof *g->draws);
     g->ids = mem_array(max_out, sizeof *g->ids);
+    g->row = mem_array((size_t)g->m.shape.vocab, sizeof *g->row);
     size_t rows = (size_t)(g->chunk > BE_MAX_ROWS ? g->chunk : BE_MAX_ROWS);
     g->scratch.pairs = mem_array(rows, sizeof *g->scratch.pairs);
     g->scratch.source = mem_array(rows, sizeof *g->scratch.source);
@@ -275,6 +276,7 @@ void engine_close(struct engine *g)
     free(g->head_rows);
     free(g->draws);
     free(g->ids);
+    free(g->row);
     free(g->scratch.pairs);
     free(g->scratch.source);
     free(g->scratch.spans);

@@ -64,6 +64,7 @@ struct engine_info {
 struct engine_sampling {
     float temp, top_p, min_p;
     int top_k;
+    float repetition, frequency, presence; /* as engine_rules */
 };
 
 /* c is borrowed and must outlive the engine. */
@@ -169,13 +170,43 @@ struct engine_draft {
 };
 int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e);
 
+/* What one request does to its logits before temperature (docs/sampling.md). Zero
+ * everywhere does nothing. */
+struct engine_bias {
+    int32_t id;
+    float value; /* -100 .. 100 */
+};
+struct engine_rules {
+    float repetition;          /* 0 or 1: none; else above 0 */
+    float frequency, presence; /* -2 .. 2 */
+    const struct engine_bias *bias;
+    size_t n_bias;
+    const int32_t *allowed; /* no other id; NULL: all */
+    size_t n_allowed;
+    const int32_t *bad;     /* sequences that must not come about, one after another */
+    const int32_t *bad_len; /* their lengths, n_bad */
+    size_t n_bad;
+    int min_tokens;      /* until so many are drawn, none of stop comes */
+    const int32_t *stop; /* NULL with n_stop 0 */
+    size_t n_stop;
+};
+
+struct rules; /* engine/rules.h: rules and what they count, of one sequence */
+
 struct engine_draw {
     float temp, top_p, min_p;
     int top_k;
     uint64_t seed;
+    /* NULL: no rules. Borrowed until engine_sample returns. */
+    const struct rules *rules;
+    /* A row of a verified draft: the n_draft drafts that stand between the tokens
+     * the rules have taken and this row, at most ENGINE_MAX_DRAFT. */
+    const int32_t *draft;
+    int n_draft;
 };
-/* Draws ids[i] from output outputs[i] (which belongs to sequence seqs[i]); the
- * noise is that of the position the drawn token will take. */
+/* Draws ids[i] from output outputs[i]; the noise is that of the position the drawn
+ * token will take. Several outputs may belong to one sequence, with different
+ * n_draft. -1: the rules leave no token at all. Allocates nothing. */
 int engine_sample(struct engine *g, const int *outputs, const struct engine_draw *d, int n,
                   int32_t *ids, struct err *e);
 
@@ -183,6 +214,19 @@ int engine_sample(struct engine *g, const int *outputs, const struct engine_draw
  * the final norm. */
 int engine_logits(struct engine *g, int output, float *out, struct err *e);
 int engine_hidden(struct engine *g, int output, float *out, struct err *e);
+
+/* What the model itself thought of a token: its raw log-softmax, before rules,
+ * temperature and filters, and 1 + how many logits are larger. */
+struct engine_logprob {
+    int32_t id;
+    float logprob;
+    int rank;
+};
+#define ENGINE_MAX_LOGPROBS 20
+/* out[0] is that of id at an output, out[1 .. n_top] those of the likeliest,
+ * equal ones by id. At most ENGINE_MAX_LOGPROBS and the vocabulary. */
+int engine_logprobs(struct engine *g, int output, int32_t id, int n_top, struct engine_logprob *out,
+                    struct err *e);
 
 /* engine_draft of one sequence: always depth drafts. */
 int engine_mtp_draft(struct engine *g, int seq, int32_t next, int depth, int32_t *ids,

@@ -56,6 +56,7 @@ struct engine {
     int32_t *head_rows; /* ops->max_out */
     struct be_sample *draws;
     int32_t *ids;
+    float *row; /* [vocab], for reading one output's logits */
     struct graph_scratch scratch;
 
     struct engine_counters count;

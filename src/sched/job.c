@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "engine/rules.h"
 #include "sched/live.h"
 
 #define RING_SLOTS 64
@@ -32,15 +33,31 @@ static int32_t *copy_ids(const int32_t *v, size_t n)
     return p;
 }
 
-struct job *job_create(const struct job_spec *spec)
+int job_create(const struct job_spec *spec, int vocab, int ctx, struct job **out, struct err *e)
 {
+    struct engine_rules r = spec->rules;
+    r.stop = spec->stop;
+    r.n_stop = spec->n_stop;
+    struct rules *rules = NULL;
+    int rc = rules_create(&r, spec->prompt, spec->n_prompt, vocab, &rules, e);
+    if (rc < 0) {
+        return rc;
+    }
     struct job *j = mem_zalloc(sizeof *j);
+    j->rules = rules;
     j->prompt = copy_ids(spec->prompt, spec->n_prompt);
     j->n_prompt = (int)spec->n_prompt;
     j->max_tokens = spec->max_tokens;
     j->draw = spec->draw;
     j->stop = copy_ids(spec->stop, spec->n_stop);
     j->n_stop = spec->n_stop;
+    j->min_tokens = spec->rules.min_tokens;
+    if (spec->logprobs) {
+        j->logprobs = 1 + spec->top_logprobs;
+        j->noted = mem_array((size_t)ctx / JOB_NOTED + 1, sizeof *j->noted);
+        memset(j->noted, 0, ((size_t)ctx / JOB_NOTED + 1) * sizeof *j->noted);
+        j->n_noted = ctx / JOB_NOTED + 1;
+    }
     j->live = spec->live;
     if (j->live) {
         live_ref(j->live);
@@ -52,7 +69,8 @@ struct job *job_create(const struct job_spec *spec)
     atomic_init(&j->refs, 1);
     atomic_init(&j->cancel, 0);
     atomic_init(&j->ended, 0);
-    return j;
+    *out = j;
+    return 0;
 }
 
 void job_ref(struct job *j)
@@ -70,6 +88,11 @@ void job_unref(struct job *j)
         live_unref(j->live);
     }
     ring_free(j->ring);
+    rules_free(j->rules);
+    for (int i = 0; i < j->n_noted; i++) {
+        free(j->noted[i]);
+    }
+    free(j->noted);
     free(j->prompt);
     free(j->stop);
     free(j->pending);
@@ -112,6 +135,23 @@ void job_progress(struct job *j, int done)
         ring_push(j->ring, &ev);
         wake(j->wake_fd);
     }
+}
+
+struct engine_logprob *job_note(struct job *j)
+{
+    const int i = j->stats.output_tokens;
+    struct engine_logprob **block = &j->noted[i / JOB_NOTED];
+    if (!*block) {
+        *block = mem_array((size_t)j->logprobs * JOB_NOTED, sizeof **block);
+    }
+    return *block + (size_t)(i % JOB_NOTED) * (size_t)j->logprobs;
+}
+
+const struct engine_logprob *job_logprobs(const struct job *j, int i, int *n)
+{
+    *n = j->logprobs;
+    return j->logprobs ? j->noted[i / JOB_NOTED] + (size_t)(i % JOB_NOTED) * (size_t)j->logprobs
+                       : NULL;
 }
 
 void job_token(struct job *j, int32_t id)

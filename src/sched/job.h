@@ -16,6 +16,8 @@ struct job {
     struct engine_draw draw;
     int32_t *stop;
     size_t n_stop;
+    int min_tokens;
+    int logprobs; /* of each token: 0, or 1 + how many of the likeliest */
     struct live *live;
     bool screen;
     int wake_fd;
@@ -25,6 +27,12 @@ struct job {
     atomic_int cancel;
     struct ring *ring; /* struct job_event; produced by the engine thread */
     atomic_int ended;  /* release after everything below is final */
+
+    /* engine thread; what was written for a token stays, and is there when the token
+     * is */
+    struct rules *rules;
+    struct engine_logprob **noted; /* blocks of JOB_NOTED tokens, made when needed */
+    int n_noted;
 
     /* engine thread until ended, then the submitter */
     int32_t *pending; /* tokens that found the ring full */
@@ -38,13 +46,18 @@ struct job {
     bool end_taken;
 };
 
-struct job *job_create(const struct job_spec *spec);
+#define JOB_NOTED 256
+
+/* vocab, ctx: the model's. QE_USAGE: rules that cannot be. */
+int job_create(const struct job_spec *spec, int vocab, int ctx, struct job **out, struct err *e);
 void job_ref(struct job *j);
 void job_unref(struct job *j);
 
 /* Engine thread. None of them waits. */
 void job_started(struct job *j, int cached);
 void job_progress(struct job *j, int done);
+/* Where the log probabilities of the token that job_token will bring next go. */
+struct engine_logprob *job_note(struct job *j);
 void job_token(struct job *j, int32_t id);
 void job_end(struct job *j, enum job_reason reason);
 

@@ -337,7 +337,7 @@ static void decode_step(struct sched *s)
             seqs[n] = c->seq;
             outputs[n] = n;
             tokens[n] = c->ids[c->n - 1];
-            draws[n] = c->job->draw;
+            draws[n] = slot_draw(c, NULL, 0);
             n++;
         }
     }
@@ -354,9 +354,12 @@ static void decode_step(struct sched *s)
     s->count.steps++;
     s->count.rows += (uint64_t)n;
     for (int i = 0; i < n; i++) {
-        who[i]->job->stats.decode_s += took;
+        struct job *j = who[i]->job;
+        j->stats.decode_s += took;
         if (rc < 0) {
-            who[i]->job->err = e;
+            j->err = e;
+            finish(s, who[i], JR_ERROR);
+        } else if (slot_drawn(who[i], s->engine, i, ids[i], &j->err) < 0) {
             finish(s, who[i], JR_ERROR);
         } else {
             take_token(s, who[i], ids[i]);
@@ -536,7 +539,15 @@ int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out,
     if (spec->max_tokens == 0) {
         return err_set(e, QE_USAGE, "a job must be allowed at least one token");
     }
-    struct job *j = job_create(spec);
+    if (spec->top_logprobs < 0 || spec->top_logprobs > ENGINE_MAX_LOGPROBS) {
+        return err_set(e, QE_USAGE, "%d log probabilities a token were asked for; the limit is %d",
+                       spec->top_logprobs, ENGINE_MAX_LOGPROBS);
+    }
+    struct job *j = NULL;
+    int rc = job_create(spec, info->vocab_used, info->ctx, &j, e);
+    if (rc < 0) {
+        return rc;
+    }
     job_ref(j); /* the engine thread's; job_end gives it back */
     pthread_mutex_lock(&s->lock);
     bool in = !s->quit && queue_put(&s->queue, j);

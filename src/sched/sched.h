@@ -63,10 +63,13 @@ void live_free(struct live *l);
 struct job_spec {
     const int32_t *prompt; /* copied; at least one */
     size_t n_prompt;
-    int max_tokens; /* -1: to the end of the window */
-    struct engine_draw draw;
-    const int32_t *stop; /* ids that end the job; copied. They are still delivered. */
+    int max_tokens;            /* -1: to the end of the window */
+    struct engine_draw draw;   /* its rules and drafts are the scheduler's own */
+    struct engine_rules rules; /* copied; its stop ids are those below */
+    const int32_t *stop;       /* ids that end the job; copied. They are still delivered. */
     size_t n_stop;
+    bool logprobs;     /* of every token, see job_logprobs */
+    int top_logprobs;  /* … and so many of the likeliest, at most ENGINE_MAX_LOGPROBS */
     struct live *live; /* NULL: the state is dropped at the end */
     bool screen;       /* may take the slot kept for the screen */
     int wake_fd;       /* eventfd written when events wait; -1: none */
@@ -99,12 +102,17 @@ struct job_stats {
 };
 
 /* QE_BUSY: the queue is full, or the model is not loaded. QE_NOMEM: the prompt
- * does not fit the window (the message has both numbers). QE_USAGE: no prompt. */
+ * does not fit the window (the message has both numbers). QE_USAGE: no prompt, or rules
+ * that cannot be (the message says which). */
 int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out, struct err *e);
 
 /* The next event; false when there is none now. One thread per job. Tokens are
  * never dropped and come in order; JE_PREFILL may be. */
 bool job_next(struct job *j, struct job_event *ev);
+/* What the model thought of the i-th token of the output (from 0), one that job_next
+ * has given: of the token itself, then of the likeliest; *n in all. NULL when it was
+ * not asked for. Until job_free. */
+const struct engine_logprob *job_logprobs(const struct job *j, int i, int *n);
 /* Ends the job before its next step. Any thread. */
 void job_cancel(struct job *j);
 struct job_stats job_stats(const struct job *j);

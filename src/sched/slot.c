@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/rules.h"
 
 #define GRID       64
 #define CHUNK_MAX  2048
@@ -64,8 +65,30 @@ int slot_prefill(struct slot *s, struct engine *g, int rows, bool *got, int32_t 
     if (!last) {
         return 0;
     }
-    int output = 0;
-    return engine_sample(g, &output, &j->draw, 1, id, e);
+    const int output = 0;
+    const struct engine_draw draw = slot_draw(s, NULL, 0);
+    rc = engine_sample(g, &output, &draw, 1, id, e);
+    return rc < 0 ? rc : slot_drawn(s, g, output, *id, e);
+}
+
+struct engine_draw slot_draw(const struct slot *s, const int32_t *draft, int n)
+{
+    struct engine_draw d = s->job->draw;
+    d.rules = s->job->rules;
+    d.draft = draft;
+    d.n_draft = n;
+    return d;
+}
+
+int slot_drawn(struct slot *s, struct engine *g, int output, int32_t id, struct err *e)
+{
+    struct job *j = s->job;
+    if (id < 0) {
+        return err_set(e, QE_USAGE,
+                       "no token is left to draw: bias, allowed ids and bad words "
+                       "exclude all of them");
+    }
+    return j->logprobs ? engine_logprobs(g, output, id, j->logprobs - 1, job_note(j), e) : 0;
 }
 
 bool slot_accept(struct slot *s, int32_t id, enum job_reason *reason)
@@ -79,7 +102,8 @@ bool slot_accept(struct slot *s, int32_t id, enum job_reason *reason)
     s->decoding = true;
     j->stats.rounds++;
     job_token(j, id);
-    for (size_t i = 0; i < j->n_stop; i++) {
+    rules_take(j->rules, id);
+    for (size_t i = 0; i < j->n_stop && j->stats.output_tokens >= j->min_tokens; i++) {
         if (j->stop[i] == id) {
             *reason = JR_STOP;
             return true;

@@ -26,6 +26,13 @@ void slot_start(struct slot *s, struct job *j, int seq, int cached, int ctx, uin
  * and *id is it. */
 int slot_prefill(struct slot *s, struct engine *g, int rows, bool *got, int32_t *id, struct err *e);
 
+/* How to draw the row that n drafts precede (0: the next token). */
+struct engine_draw slot_draw(const struct slot *s, const int32_t *draft, int n);
+
+/* For every drawn token, just before slot_accept: refuses -1 and notes the log
+ * probabilities that the job asked for. */
+int slot_drawn(struct slot *s, struct engine *g, int output, int32_t id, struct err *e);
+
 /* Delivers a drawn token. True when it ends the job; *reason says why. */
 bool slot_accept(struct slot *s, int32_t id, enum job_reason *reason);
 

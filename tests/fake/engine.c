@@ -321,3 +321,15 @@ int engine_sample(struct engine *g, const int *outputs, const struct engine_draw
     }
     return 0;
 }
+
+int engine_logprobs(struct engine *g, int output, int32_t id, int n_top, struct engine_logprob *out,
+                    struct err *e)
+{
+    (void)e;
+    assert(output < g->n_out && id >= 0);
+    for (int i = 0; i <= n_top; i++) {
+        out[i] = (struct engine_logprob){
+            .id = i == 0 ? id : i, .logprob = -(float)(i + 1) / 4, .rank = i == 0 ? 1 : i};
+    }
+    return 0;
+}
