@@ -3,61 +3,15 @@
  * addition everywhere: lane j of sixteen adds the elements k = j (mod 16) in
  * ascending k (4-bit weights: even elements of a block of 32 before odd ones,
  * pair j in lane j), then one tree over the lanes. One row runs eight outputs
- * at a time from the file's bytes; several rows run over four outputs that were
- * first turned to fp32 in cache. Both give the same bits.
+ * at a time from the file's bytes, a few in one tile (few.c); many run over four
+ * outputs that were first turned to fp32 in cache. All give the same bits.
  */
 #include "config.h"
 #include "kernels/cpu/isa.h"
 
+#include "kernels/cpu/few.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/tile.h"
-
-/* Elements that one pass over a row's bytes handles at a time: a scale group,
- * or one vector. */
-ALWAYS_INLINE int group_of(const enum dtype t)
-{
-    return t == DT_Q8_G128 ? 128 : t == DT_Q4_G64 ? 64 : 16;
-}
-
-/* Bytes of n elements. */
-ALWAYS_INLINE size_t bytes_of(const enum dtype t, size_t n)
-{
-    return t == DT_F32 ? n * 4 : t == DT_Q8_G128 ? n : t == DT_Q4_G64 ? n / 2 : n * 2;
-}
-
-/* Vector j of the group at p as fp32; scale as prepared by scale_of. */
-ALWAYS_INLINE void weight2(const enum dtype t, const uint8_t *p, int j, v16 scale, v16 *a, v16 *b)
-{
-    switch (t) {
-    case DT_F32:
-        *a = v16_load(p);
-        break;
-    case DT_F16:
-        *a = v16_load_f16(p);
-        break;
-    case DT_BF16:
-        *a = v16_load_bf16(p);
-        break;
-    case DT_Q8_G128:
-        *a = v16_mul(v16_load_i8(p + 32 * j), scale);
-        *b = v16_mul(v16_load_i8(p + 32 * j + 16), scale);
-        break;
-    case DT_Q4_G64:
-        v16_q4(p + 16 * j, scale, a, b);
-        break;
-    }
-}
-
-ALWAYS_INLINE v16 scale_of(const enum dtype t, const uint8_t *scales, size_t group)
-{
-    if (t == DT_Q8_G128) {
-        return v16_set1_f16(scales + 2 * group);
-    }
-    if (t == DT_Q4_G64) {
-        return v16_q4_scale(v16_set1_f16(scales + 2 * group));
-    }
-    return v16_zero();
-}
+#include "kernels/cpu/weight.h"
 
 /* The last k % 16 elements of an unquantised row. */
 static v16 weight_tail(enum dtype t, const uint8_t *p, int n)
@@ -85,22 +39,41 @@ static void split_pairs(float *x, int k)
     }
 }
 
-/* Rows first.. of the input, padded with zeros to kp, in the order the weights
- * want. */
+/* Row i of the input, padded with zeros to kp, in the order the weights want. */
+static void pack_row(const struct mm_in *in, int i, bool pairs, float *o, size_t kp)
+{
+    size_t r = in->index ? (size_t)in->index[i] : (size_t)i;
+    const float *x = in->x + r * in->ldx;
+    if (in->norm) {
+        ISA(norm_row)(x, in->norm, in->eps, in->k, o);
+    } else {
+        memcpy(o, x, (size_t)in->k * sizeof *o);
+    }
+    memset(o + in->k, 0, (kp - (size_t)in->k) * sizeof *o);
+    if (pairs) {
+        split_pairs(o, in->k);
+    }
+}
+
 static void pack(const struct mm_in *in, int first, int n, bool pairs, float *out, size_t kp)
 {
     for (int i = 0; i < n; i++) {
-        size_t r = in->index ? (size_t)in->index[first + i] : (size_t)(first + i);
-        const float *x = in->x + r * in->ldx;
-        float *o = out + (size_t)i * kp;
-        if (in->norm) {
-            ISA(norm_row)(x, in->norm, in->eps, in->k, o);
+        pack_row(in, first + i, pairs, out + (size_t)i * kp, kp);
+    }
+}
+
+/* All rows as few_dot wants them; row has room for one. */
+static void pack_few(const struct mm_in *in, bool pairs, float *out, size_t kp, float *row)
+{
+    const size_t height = (size_t)few_height(in->rows);
+    for (size_t i = 0; i < height; i++) {
+        if (i < (size_t)in->rows) {
+            pack_row(in, (int)i, pairs, row, kp);
         } else {
-            memcpy(o, x, (size_t)in->k * sizeof *o);
+            memset(row, 0, kp * sizeof *row);
         }
-        memset(o + in->k, 0, (kp - (size_t)in->k) * sizeof *o);
-        if (pairs) {
-            split_pairs(o, in->k);
+        for (size_t s = 0; s < kp; s += 16) {
+            memcpy(out + s * height + i * 16, row + s, 16 * sizeof *row);
         }
     }
 }
@@ -311,6 +284,7 @@ void ISA(matmul)(const struct mm_in *in, const struct mm_out *out, int n_out, fl
         int rows = in->rows - r < block ? in->rows - r : block;
         for (int pairs = 0; pairs < 2; pairs++) {
             bool packed = false;
+            bool packed_few = false;
             for (int i = 0; i < n_out; i++) {
                 const struct mm_out *m = &out[i];
                 int first = 0;
@@ -319,9 +293,19 @@ void ISA(matmul)(const struct mm_in *in, const struct mm_out *out, int n_out, fl
                 if ((m->w->dtype == DT_Q4_G64) != pairs || first == end) {
                     continue;
                 }
+                if (few_takes(m->w->dtype, in->rows)) {
+                    if (!packed_few) {
+                        pack_few(in, pairs, x, kp, w);
+                        packed_few = true;
+                        packed = false;
+                    }
+                    ISA(few)(m, in->k, in->rows, x, first, end);
+                    continue;
+                }
                 if (!packed) {
                     pack(in, r, rows, pairs, x, kp);
                     packed = true;
+                    packed_few = false;
                 }
                 if (in->rows == 1) {
                     one_row(m, in->k, x, first, end);
