@@ -14,7 +14,8 @@
 
 #include "kernels/sample_math.h"
 
-#define RUN SAMPLE_RUN
+#define RUN  SAMPLE_RUN
+#define MANY 16 /* of so many tokens more than one survivor: no list of them */
 
 static int runs_of(int n)
 {
@@ -166,18 +167,14 @@ static float top_k_value(const float *x, int n, int k, const float *highest, flo
 
 /* ---- candidates ---- */
 
-/* The ids whose logits are at least `least`, ascending. */
-static int gather(const float *x, int n, const float *highest, float least, int32_t *ids)
+/* The survivors, ascending; no more than one beyond n / MANY of them. */
+static int gather(const struct sample_kept *k, int32_t *ids)
 {
     int m = 0;
-    for (int r = 0; r < runs_of(n); r++) {
-        if (highest[r] < least || highest[r] == -INFINITY) {
-            continue;
-        }
-        const int end = r * RUN + RUN < n ? r * RUN + RUN : n;
-        for (int32_t i = r * RUN; i < end; i++) {
+    for (int r = 0; r < runs_of(k->n) && m <= k->n / MANY; r++) {
+        for (int32_t i = r * RUN; i < r * RUN + RUN && k->highest[r] >= k->least; i++) {
             ids[m] = i;
-            m += x[i] >= least && x[i] > -INFINITY;
+            m += sample_keeps(k, i);
         }
     }
     return m;
@@ -186,34 +183,6 @@ static int gather(const float *x, int n, const float *highest, float least, int3
 static bool ranks_before(const float *x, int32_t a, int32_t b)
 {
     return x[a] > x[b] || (x[a] == x[b] && a < b);
-}
-
-static void sift(const float *x, int32_t *h, int n, int i)
-{
-    const int32_t v = h[i];
-    for (;;) {
-        int c = 2 * i + 1;
-        if (c >= n) {
-            break;
-        }
-        if (c + 1 < n && ranks_before(x, h[c + 1], h[c])) {
-            c++;
-        }
-        if (!ranks_before(x, h[c], v)) {
-            break;
-        }
-        h[i] = h[c];
-        i = c;
-    }
-    h[i] = v;
-}
-
-/* Makes a heap of ids, the first in rank on top. */
-static void heapify(const float *x, int32_t *h, int n)
-{
-    for (int i = n / 2 - 1; i >= 0; i--) {
-        sift(x, h, n, i);
-    }
 }
 
 /* ---- top-p ---- */
@@ -238,6 +207,51 @@ static void sum_octaves(const struct sample_kept *k, int32_t anchor, uint64_t *s
             if (x[i] >= k->least && below < SM_OCTAVES) {
                 sum[below] += mass[i];
             }
+        }
+    }
+}
+
+/* Moves the first in rank of ids[0..n) that rank before ids[n - 1] to the front, that
+ * one behind them; returns its place, and the mass before it in *mass. */
+static int split_octave(const float *x, int32_t *ids, int n, uint64_t *mass)
+{
+    const int32_t pivot = ids[n - 1];
+    int at = 0;
+    *mass = 0;
+    for (int i = 0; i < n - 1; i++) {
+        const int32_t id = ids[i];
+        if (ranks_before(x, id, pivot)) {
+            *mass += sm_mass(sm_power(x[id]));
+            ids[i] = ids[at];
+            ids[at++] = id;
+        }
+    }
+    ids[n - 1] = ids[at];
+    ids[at] = pivot;
+    return at;
+}
+
+/* The cut inside an octave, whose tokens are ids[0..n): as quickselect, but by mass.
+ * A token stays with all that rank before it while the mass above it is too little. */
+static void cut_octave(struct sample_kept *k, int32_t *ids, int n, uint64_t above, int octave,
+                       uint64_t limit)
+{
+    uint64_t part = 0; /* of those that stay for certain */
+    while (n > 0) {
+        const int mid = n / 2;
+        const int32_t t = ids[mid];
+        ids[mid] = ids[n - 1];
+        ids[n - 1] = t;
+        uint64_t mass = 0;
+        const int at = split_octave(k->x, ids, n, &mass);
+        if (above + sm_shift(part + mass, octave) < limit) {
+            k->last = ids[at];
+            k->least = k->x[ids[at]];
+            part += mass + sm_mass(sm_power(k->least));
+            ids += at + 1;
+            n -= at + 1;
+        } else {
+            n = at;
         }
     }
 }
@@ -272,16 +286,7 @@ static void cut_mass(struct sample_kept *k, float top_p, int32_t *ids)
             }
         }
     }
-    heapify(k->x, ids, n);
-    uint64_t part = 0;
-    while (n > 0 && above + sm_shift(part, o) < limit) {
-        const int32_t id = ids[0];
-        k->least = k->x[id];
-        k->last = id;
-        part += sm_mass(sm_power(k->x[id]));
-        ids[0] = ids[--n];
-        sift(k->x, ids, n, 0);
-    }
+    cut_octave(k, ids, n, above, o, limit);
 }
 
 /* ---- all of it ---- */
@@ -317,15 +322,9 @@ void sample_filter(const float *logits, int n, const struct be_sample *s, float 
         cut_mass(out, s->top_p, ids);
     }
     if (out->least > -INFINITY) {
-        out->ids = ids;
-        out->n_ids = gather(x, n, highest, out->least, ids);
-        /* Of what equals the least, the ids up to the last one. */
-        int m = 0;
-        for (int i = 0; i < out->n_ids; i++) {
-            ids[m] = ids[i];
-            m += sample_keeps(out, ids[i]);
-        }
-        out->n_ids = m;
+        out->n_ids = gather(out, ids);
+        out->ids = out->n_ids <= n / MANY ? ids : NULL;
+        out->n_ids = out->ids ? out->n_ids : 0;
     }
 }
 
@@ -391,7 +390,7 @@ static void draw_run(struct best *b, const struct sample_kept *k, const struct b
     }
     for (int i = 0; i < RUN; i++) {
         const int32_t id = r * RUN + i;
-        if ((b->id < 0 || bound[i] >= b->score) && x[i] > -INFINITY && id != without) {
+        if ((b->id < 0 || bound[i] >= b->score) && sample_keeps(k, id) && id != without) {
             offer(b, id, SM_ADD(x[i], sm_gumbel(w[i])));
         }
     }
@@ -417,7 +416,8 @@ int32_t sample_draw(const struct sample_kept *k, const struct be_sample *s, enum
         }
     }
     for (int r = 0; !k->ids && r < runs_of(k->n); r++) {
-        if (b.id < 0 || SM_ADD(k->highest[r], SM_GUMBEL_MAX) >= b.score) {
+        if (k->highest[r] >= k->least &&
+            (b.id < 0 || SM_ADD(k->highest[r], SM_GUMBEL_MAX) >= b.score)) {
             draw_run(&b, k, s, kind, without, r);
         }
     }

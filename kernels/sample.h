@@ -1,6 +1,7 @@
 #ifndef QUASAR_KERNELS_SAMPLE_H
 #define QUASAR_KERNELS_SAMPLE_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,7 +49,7 @@ void sample_filter(const float *logits, int n, const struct be_sample *s, float 
 static inline bool sample_keeps(const struct sample_kept *k, int32_t id)
 {
     const float x = k->x[id];
-    return x > k->least || (x == k->least && id <= k->last && k->top >= 0);
+    return x > k->least || (x == k->least && id <= k->last && x > -INFINITY);
 }
 
 /* The survivor with the largest sum of logit and noise of that kind, `without` (-1:
