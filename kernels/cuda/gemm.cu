@@ -30,7 +30,7 @@ int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape)
     if (g->rows <= 0) {
         return (int)cudaSuccess;
     }
-    /* Matrices of one kind make one launch. */
+    /* Matrices of one kind make one launch; on sm_90 small ones of 16 bits go with others. */
     struct gemm_args a[3];
     memset(a, 0, sizeof a);
     for (int i = 0; i < n; i++) {
@@ -39,12 +39,8 @@ int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape)
         k->m[k->n++] = {w->data, w->row_scale, w->tiles, w->rows, col, 0, aligned(g, col)};
         col += w->rows;
     }
-    int rc = (int)cudaSuccess;
-    for (int kind = 0; kind < 3 && rc == (int)cudaSuccess; kind++) {
+    for (int kind = 0; kind < 3; kind++) {
         struct gemm_args *k = &a[kind];
-        if (k->n == 0) {
-            continue;
-        }
         k->kg = g->w->kg;
         k->rows = g->rows;
         k->out = g->out;
@@ -52,8 +48,13 @@ int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape)
         k->y = g->y;
         k->ldy = g->ldy;
         k->xt_out = g->xt_out;
-        rc = c->path == CU_SM90 ? gemm_sm90(c, (enum cu_kind)kind, k, g->work, shape)
-                                : gemm_sm80(c, (enum cu_kind)kind, k, shape);
+    }
+    if (c->path == CU_SM90) {
+        return gemm_sm90(c, a, g->work, shape);
+    }
+    int rc = (int)cudaSuccess;
+    for (int kind = 0; kind < 3 && rc == (int)cudaSuccess; kind++) {
+        rc = a[kind].n > 0 ? gemm_sm80(c, (enum cu_kind)kind, &a[kind], shape) : rc;
     }
     return rc;
 }

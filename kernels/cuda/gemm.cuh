@@ -27,6 +27,7 @@ struct gemm_args {
     int rows;        /* tokens */
     int token_tiles; /* of the launch shape */
     int tiles;       /* row tiles x token tiles */
+    int blocks;      /* that share them (sm_90) */
     /* Block b's first `waves` tiles are b, b + blocks...; the steps of the remaining
      * tiles, as one row, are shared out, `share` to a block (0: none remain). */
     int waves, share;
@@ -40,11 +41,11 @@ struct gemm_args {
     uint16_t *xt_out;
 };
 
-/* Launch the matrices of args, which are of one kind; gemm.cu fills all but what
- * depends on the launch shape. shape: a row of the path's table, -1: the fastest. work
- * may be NULL. */
+/* Launch the matrices of args, which are of one kind (sm90: a[kind], all of them, n 0
+ * where there are none); gemm.cu fills all but what depends on the launch shape. shape:
+ * a row of the path's table, -1: the fastest. work may be NULL. */
 int gemm_sm80(struct cu_ctx *c, enum cu_kind kind, struct gemm_args *a, int shape);
-int gemm_sm90(struct cu_ctx *c, enum cu_kind kind, struct gemm_args *a, void *work, int shape);
+int gemm_sm90(struct cu_ctx *c, struct gemm_args a[3], void *work, int shape);
 size_t gemm_sm90_work(int n_sm);
 
 /* cu_gemm with a launch shape (0..3 on sm_90, 0..1 on sm_80), for tests. */

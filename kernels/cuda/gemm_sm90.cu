@@ -1,5 +1,5 @@
 /* The prefill product on sm_90: wgmma with the weights, dequantised, in registers as
- * its rows and the tokens from shared memory as its columns. One warp fetches tokens
+ * its rows and the tokens from shared memory as its columns. Four warps fetch tokens
  * and codes by bulk copies into a ring; each other warpgroup turns the codes of its
  * rows into fp16 for the next product while the last one runs. */
 #include "kernels/cuda/gemm.cuh"
@@ -7,19 +7,38 @@
 
 #include <string.h>
 
-/* Launch shapes: WG warpgroups of MT x 64 rows each, N tokens. */
+/* Launch shapes: WG warpgroups of MT x 64 rows each, N tokens. A stage of the ring has
+ * one step or two (where a round of the loop has two, and codes are small). */
 template <int KIND, int WG, int MT, int N> struct shape90 {
-    static constexpr int rows = WG * MT * 64;
-    static constexpr int xt = N * 128;                        /* bytes of tokens a stage, */
-    static constexpr int w = WG * MT * gemm_kind<KIND>::step; /* of weights */
+    static constexpr int kind = KIND, wg = WG, mt = MT, tiles = WG * MT, rows = tiles * 64,
+                         tokens = N;
+    static constexpr int steps = MT == 1 && KIND != CU_W16 ? 2 : 1;
+    static constexpr int step = gemm_kind<KIND>::step;
+    static constexpr int xt = N * 128;           /* bytes of a step's tokens */
+    static constexpr int w = steps * step;       /* of a tile's weights in a stage */
+    static constexpr int copies = steps + tiles; /* that fill a stage */
     static constexpr int put = WG * 4 * GEMM_STAGE;
-    static constexpr int per_sm = WG == 1 ? 2 : 1;
-    static constexpr int room = (228 * 1024) / per_sm - 1024 - (1024 - 128) - 512;
-    static constexpr int stages = (room - put) / (xt + w);
-    static constexpr int smem = stages * (xt + w) + put + stages * 16 + 16 + 1024 - 128;
-    /* 128 accumulators: registers are moved from the copying warpgroup to the others */
-    static constexpr bool move = MT * N == 256;
-    static constexpr int threads = WG * 128 + (move ? 128 : 32);
+    static constexpr int fixed = 1024 + put;                /* barriers, staging */
+    static constexpr int slack = 1024 - 128;                /* for the alignment */
+    static constexpr int room = 227 * 1024 - slack - fixed; /* one block a multiprocessor */
+    static constexpr int stages = room / (steps * xt + tiles * w);
+    static constexpr int smem = slack + fixed + stages * (steps * xt + tiles * w);
+    static constexpr int threads = WG * 128 + 128;
+    /* Registers are moved from the copying warpgroup to the others: to hold 128
+     * accumulators, or 32 with four warpgroups. */
+    static constexpr int regs = MT * N == 256 ? 232 : WG == 4 ? 104 : 0;
+    static constexpr int copy_regs = WG == 4 ? 64 : 40;
+    /* 16-bit matrices may have blocks beside the others. */
+    static constexpr bool mixed = MT == 1 && KIND != CU_W16;
+    static_assert(stages >= 3, "a ring of three stages");
+    static_assert(16 * stages + 16 <= 1024, "room for the barriers");
+};
+
+/* Where things lie in a block's shared memory. */
+struct place90 {
+    uint8_t *put, *w;
+    uint32_t xt, full, empty;
+    uint32_t idle; /* a barrier for which nobody waits */
 };
 
 #if defined QUASAR_EMULATE || defined __CUDA_ARCH_FEAT_SM90_ALL
@@ -35,11 +54,11 @@ struct piece {
  * one with a higher index. */
 GEMM_FN bool piece_at(const struct gemm_args *a, int block, int i, struct piece *p)
 {
-    int tile = block + i * (int)gridDim.x;
+    int tile = block + i * a->blocks;
     p->from = 0;
     p->to = a->kg;
     if (i >= a->waves) {
-        const int base = a->waves * (int)gridDim.x, total = (a->tiles - base) * a->kg;
+        const int base = a->waves * a->blocks, total = (a->tiles - base) * a->kg;
         const int begin = block * a->share;
         const int end = begin + a->share < total ? begin + a->share : total;
         const int t = (end - 1) / a->kg - (i - a->waves);
@@ -66,57 +85,85 @@ GEMM_FN const struct gemm_mat *mat_of(const struct gemm_args *a, int row_tile)
     return &a->m[i];
 }
 
-/* ---- the copying warp; one lane ---- */
+/* ---- the copying warps ---- */
 
-template <class S, int TILES, int STEP>
-GEMM_FN void produce(const struct gemm_args *a, int block, uint32_t xt, uint32_t w, uint32_t full,
-                     uint32_t empty)
+enum { COPIERS = 4 };
+
+/* A stage is filled by as many copies as it has steps (tokens) and tiles (weights);
+ * one lane of each copying warp starts every fourth of them: to judge by tiles with two
+ * and with five copies a step, a lane takes some 230 cycles for each. A piece with an
+ * odd number of steps begins with a stage of one. */
+template <class S> GEMM_FN void produce(const struct gemm_args *a, int block, struct place90 at)
 {
+    const int first = ((int)threadIdx.x >> 5) % COPIERS;
     int stage = 0, fresh = S::stages;
     uint32_t parity = 1;
     bool waited = false;
     struct piece p;
     for (int i = 0; piece_at(a, block, i, &p); i++) {
         const struct gemm_mat *m = mat_of(a, p.row_tile);
-        const int tile = (p.row_tile - m->first) * TILES;
-        const int token = p.token_tile * (S::xt / 128);
-        const uint8_t *x = (const uint8_t *)a->xt +
-                           ((size_t)(token >> 7) * a->kg + p.from) * 16384 + (token & 127) * 128;
+        const int tile = (p.row_tile - m->first) * S::tiles;
+        const int token = p.token_tile * S::tokens;
+        const uint8_t *const x = (const uint8_t *)a->xt +
+                                 ((size_t)(token >> 7) * a->kg + p.from) * 16384 +
+                                 (token & 127) * 128;
+        const uint8_t *const w = m->data + ((size_t)tile * a->kg + p.from) * S::step;
+        const size_t next = (size_t)a->kg * S::step; /* tile */
+        const int n = p.to - p.from, odd = n % S::steps, rounds = (n + odd) / S::steps;
         /* A first filling of the ring: the weights, which no kernel writes, before the
          * wait for the tokens. */
-        const int ahead = waited ? 0 : p.to - p.from < fresh ? p.to - p.from : fresh;
+        const int ahead = waited ? 0 : rounds < fresh ? rounds : fresh;
         for (int half = waited ? 1 : 0; half < 2; half++) {
             if (half == 1 && !waited) {
                 pdl_wait();
                 waited = true;
                 stage = 0;
             }
-            const int n = half == 0 ? ahead : p.to - p.from;
-            for (int k = 0; k < n; k++) {
-                const uint32_t bar = full + 8 * stage;
-                if (half == 0 || k >= ahead) {
+            const int end = half == 0 ? ahead : rounds;
+            for (int r = 0, k = 0; r < end; r++) {
+                const int steps = r == 0 && odd ? 1 : S::steps;
+                const uint32_t bar = at.full + 8 * stage;
+                if (half == 0 || r >= ahead) {
                     if (fresh == 0) {
-                        mbar_wait(empty + 8 * stage, parity);
+                        mbar_wait(at.empty + 8 * stage, parity);
                     } else {
                         fresh--;
                     }
-                    mbar_arrive_expect(bar, S::xt + S::w);
+                }
 #pragma unroll
-                    for (int r = 0; r < TILES; r++) {
-                        const int at = tile + r < m->tiles ? tile + r : m->tiles - 1;
-                        bulk_load(w + stage * S::w + r * STEP,
-                                  m->data + ((size_t)at * a->kg + p.from + k) * STEP, STEP, bar);
+                for (int c0 = 0; c0 < S::copies; c0 += COPIERS) {
+                    const int c = c0 + first, j = c - S::steps;
+                    if (c >= S::copies) {
+                        continue;
+                    }
+                    if (j < 0 && half == 1) {
+                        if (c < steps) {
+                            mbar_arrive_expect(bar, S::xt);
+                            bulk_load(at.xt + (stage * S::steps + c) * S::xt,
+                                      x + (size_t)(k + c) * 16384, S::xt, bar);
+                        } else {
+                            mbar_arrive(bar);
+                        }
+                    } else if (j >= 0 && (half == 0 || r >= ahead)) {
+                        if (tile + j < m->tiles) {
+                            mbar_arrive_expect(bar, steps * S::step);
+                            bulk_load(smem_addr(at.w) + (stage * S::tiles + j) * S::w,
+                                      w + j * next + (size_t)k * S::step, steps * S::step, bar);
+                        } else {
+                            mbar_arrive(bar); /* no such rows: whatever is there will do */
+                        }
                     }
                 }
-                if (half == 1) {
-                    bulk_load(xt + stage * S::xt, x + (size_t)k * 16384, S::xt, bar);
-                }
+                k += steps;
                 if (++stage == S::stages) {
                     stage = 0;
                     parity ^= half == 1;
                 }
             }
         }
+    }
+    if (!waited) {
+        pdl_wait();
     }
 }
 
@@ -159,109 +206,111 @@ GEMM_FN void release(uint32_t bar, int lane)
  * registers for the next are made. `w` is the warpgroup's first tile in stage 0. The
  * loops have one way in, one out and no branch between: else ptxas waits for every
  * product. So a release stands where the first round has nothing to give back: it goes
- * to the barrier `idle`, for which nobody waits. */
-template <class S, int KIND, int MT, int N>
-GEMM_FN void multiply(float (*d)[N / 2], int n, struct reader *in, const uint8_t *w, uint64_t desc,
-                      uint32_t full, uint32_t empty, uint32_t idle, int rb, int lane)
+ * to the barrier `idle`. */
+template <class S>
+GEMM_FN void multiply(float (*d)[S::tokens / 2], int n, struct reader *in, const struct place90 &at,
+                      const uint8_t *w, uint64_t desc, int rb, int lane)
 {
-    constexpr int STEP = gemm_kind<KIND>::step;
-    uint32_t a0[16], a1[16], before = idle;
+    constexpr int KIND = S::kind, MT = S::mt, N = S::tokens, W = S::tiles * S::w;
+    constexpr int X = S::steps * (S::xt >> 4); /* a stage's tokens in a descriptor */
+    uint32_t a0[16], a1[16], before = at.idle;
     wgmma_touch<MT * N / 2>(d[0]);
-    mbar_wait(full + 8 * in->stage, in->parity);
-    gemm_load_a<KIND>(a0, w + in->stage * S::w, rb, lane);
+    mbar_wait(at.full + 8 * in->stage, in->parity);
+    gemm_load_a<KIND>(a0, w + in->stage * W, rb, lane);
     if constexpr (MT == 2) {
         for (int k = 1;; k++) {
             const int s = in->stage;
-            const uint64_t b = desc + (uint64_t)(s * (S::xt >> 4));
+            const uint64_t b = desc + (uint64_t)(s * X);
             issue<N>(d[0], a0, b);
             wgmma_wait<1>();
             release(before, lane);
-            before = empty + 8 * s;
-            gemm_load_a<KIND>(a1, w + s * S::w + STEP, rb, lane);
+            before = at.empty + 8 * s;
+            gemm_load_a<KIND>(a1, w + s * W + S::w, rb, lane);
             issue<N>(d[1], a1, b);
             advance<S>(in);
             if (k == n) {
                 break;
             }
-            mbar_wait(full + 8 * in->stage, in->parity);
+            mbar_wait(at.full + 8 * in->stage, in->parity);
             wgmma_wait<1>();
-            gemm_load_a<KIND>(a0, w + in->stage * S::w, rb, lane);
+            gemm_load_a<KIND>(a0, w + in->stage * W, rb, lane);
         }
     } else {
         if (n & 1) {
-            issue<N>(d[0], a0, desc + (uint64_t)(in->stage * (S::xt >> 4)));
+            issue<N>(d[0], a0, desc + (uint64_t)(in->stage * X));
             wgmma_wait<0>();
             wgmma_touch<N / 2>(d[0]);
-            before = empty + 8 * in->stage;
+            before = at.empty + 8 * in->stage;
             advance<S>(in);
             if (n == 1) {
                 release(before, lane);
                 return;
             }
-            mbar_wait(full + 8 * in->stage, in->parity);
-            gemm_load_a<KIND>(a0, w + in->stage * S::w, rb, lane);
+            mbar_wait(at.full + 8 * in->stage, in->parity);
+            gemm_load_a<KIND>(a0, w + in->stage * W, rb, lane);
         }
-        int s0, s1;
-        if constexpr (KIND == CU_W16) {
+        if constexpr (S::steps == 1) {
+            int s0, s1;
             for (int k = n & ~1;; k -= 2) {
                 s0 = in->stage;
-                issue<N>(d[0], a0, desc + (uint64_t)(s0 * (S::xt >> 4)));
+                issue<N>(d[0], a0, desc + (uint64_t)(s0 * X));
                 advance<S>(in);
                 s1 = in->stage;
-                mbar_wait(full + 8 * s1, in->parity);
+                mbar_wait(at.full + 8 * s1, in->parity);
                 wgmma_wait<1>();
                 release(before, lane);
-                gemm_load_a<KIND>(a1, w + s1 * S::w, rb, lane);
-                issue<N>(d[0], a1, desc + (uint64_t)(s1 * (S::xt >> 4)));
+                gemm_load_a<KIND>(a1, w + s1 * W, rb, lane);
+                issue<N>(d[0], a1, desc + (uint64_t)(s1 * X));
                 advance<S>(in);
                 if (k == 2) {
                     break;
                 }
-                mbar_wait(full + 8 * in->stage, in->parity);
+                mbar_wait(at.full + 8 * in->stage, in->parity);
                 wgmma_wait<1>();
-                release(empty + 8 * s0, lane);
-                before = empty + 8 * s1;
-                gemm_load_a<KIND>(a0, w + in->stage * S::w, rb, lane);
+                release(at.empty + 8 * s0, lane);
+                before = at.empty + 8 * s1;
+                gemm_load_a<KIND>(a0, w + in->stage * W, rb, lane);
             }
-        } else {
-            /* One warp a scheduler: codes are read a step ahead of their expansion. At the
-             * end there is none ahead, and the last one is read again. */
-            struct gemm_raw<KIND> r0, r1;
-            struct reader next = *in;
-            advance<S>(&next);
-            mbar_wait(full + 8 * next.stage, next.parity);
-            gemm_fetch<KIND>(&r1, w + next.stage * S::w, rb, lane);
-            for (int k = n & ~1;; k -= 2) {
-                s0 = in->stage;
-                issue<N>(d[0], a0, desc + (uint64_t)(s0 * (S::xt >> 4)));
-                s1 = next.stage;
-                *in = next;
-                advance<S>(in);
-                next.stage = k > 2 ? in->stage : next.stage;
-                next.parity = k > 2 ? in->parity : next.parity;
-                mbar_wait(full + 8 * next.stage, next.parity);
-                gemm_fetch<KIND>(&r0, w + next.stage * S::w, rb, lane);
-                wgmma_wait<1>();
-                release(before, lane);
-                gemm_expand<KIND>(a1, &r1);
-                issue<N>(d[0], a1, desc + (uint64_t)(s1 * (S::xt >> 4)));
-                if (k == 2) {
-                    break;
-                }
-                advance<S>(&next);
-                mbar_wait(full + 8 * next.stage, next.parity);
-                gemm_fetch<KIND>(&r1, w + next.stage * S::w, rb, lane);
-                wgmma_wait<1>();
-                release(empty + 8 * s0, lane);
-                before = empty + 8 * s1;
-                gemm_expand<KIND>(a0, &r0);
-            }
+            wgmma_wait<0>();
+            wgmma_touch<N / 2>(d[0]);
+            release(at.empty + 8 * s0, lane);
+            release(at.empty + 8 * s1, lane);
+            return;
         }
-        wgmma_wait<0>();
-        wgmma_touch<MT * N / 2>(d[0]);
-        release(empty + 8 * s0, lane);
-        release(empty + 8 * s1, lane);
-        return;
+        /* One warp a scheduler: both steps' codes of a stage are read ahead of their
+         * expansion; four have no registers for it, and hide it by each other. */
+        constexpr bool EARLY = S::wg < 4;
+        struct gemm_raw<KIND> r0, r1;
+        if (EARLY) {
+            gemm_fetch<KIND>(&r1, w + in->stage * W + S::step, rb, lane);
+        }
+        for (int k = n >> 1;; k--) {
+            const int s = in->stage;
+            const uint64_t b = desc + (uint64_t)(s * X);
+            issue<N>(d[0], a0, b);
+            wgmma_wait<1>();
+            release(before, lane);
+            before = at.empty + 8 * s;
+            if (!EARLY) {
+                gemm_fetch<KIND>(&r1, w + s * W + S::step, rb, lane);
+            }
+            gemm_expand<KIND>(a1, &r1);
+            issue<N>(d[0], a1, b + (S::xt >> 4));
+            advance<S>(in);
+            if (k == 1) {
+                break;
+            }
+            mbar_wait(at.full + 8 * in->stage, in->parity);
+            if (EARLY) {
+                gemm_fetch<KIND>(&r0, w + in->stage * W, rb, lane);
+                gemm_fetch<KIND>(&r1, w + in->stage * W + S::step, rb, lane);
+                wgmma_wait<1>();
+            } else {
+                wgmma_wait<1>();
+                gemm_fetch<KIND>(&r0, w + in->stage * W, rb, lane);
+            }
+            gemm_expand<KIND>(a0, &r0);
+        }
     }
     wgmma_wait<0>();
     wgmma_touch<MT * N / 2>(d[0]);
@@ -355,84 +404,104 @@ GEMM_FN void finish(const struct gemm_args *a, const struct gemm_mat *m, float (
     }
 }
 
-template <int KIND, int WG, int MT, int N>
-GEMM_FN void consume(const struct gemm_args *a, int block, const uint8_t *w, uint8_t *put,
-                     uint32_t xt, uint32_t full, uint32_t empty, uint32_t idle)
+template <class S> GEMM_FN void consume(const struct gemm_args *a, int block, struct place90 at)
 {
-    using S = shape90<KIND, WG, MT, N>;
+    constexpr int N = S::tokens, MT = S::mt, THREADS = S::wg * 128;
     const int wg = (int)threadIdx.x >> 7, warp = (int)threadIdx.x >> 5 & 3;
     const int lane = (int)threadIdx.x & 31;
     struct reader in = {0, 0};
     struct piece p;
-    w += wg * MT * gemm_kind<KIND>::step;
-    put += wg * 4 * GEMM_STAGE;
+    const uint8_t *const w = at.w + wg * MT * S::w;
+    uint8_t *const put = at.put + wg * 4 * GEMM_STAGE;
     pdl_wait();
     for (int i = 0; piece_at(a, block, i, &p); i++) {
-        constexpr size_t size = (size_t)WG * 128 * MT * (N / 2);
+        constexpr size_t size = (size_t)S::rows * N;
         float d[MT][N / 2];
         const int from = p.from > 0 ? block - 1 : 0;
-        part_load<MT * N / 2, WG * 128>(d[0], a->part + from * size, a->flag + from, p.from > 0);
-        multiply<S, KIND, MT, N>(d, p.to - p.from, &in, w, wgmma_desc(xt), full, empty, idle, warp,
-                                 lane);
+        part_load<MT * N / 2, THREADS>(d[0], a->part + from * size, a->flag + from, p.from > 0);
+        multiply<S>(d, p.to - p.from, &in, at, w, wgmma_desc(at.xt), warp, lane);
         if (p.to < a->kg) {
-            part_save<MT * N / 2, WG * 128>(d[0], a->part + block * size, a->flag + block);
+            part_save<MT * N / 2, THREADS>(d[0], a->part + block * size, a->flag + block);
         } else {
             if (p.from > 0 && threadIdx.x == 0) {
                 st_release(a->flag + block - 1, 0);
             }
             const struct gemm_mat *m = mat_of(a, p.row_tile);
-            finish<KIND, MT, N>(a, m, d, put, (p.row_tile - m->first) * S::rows + wg * MT * 64,
-                                p.token_tile * N, wg, warp, lane);
+            finish<S::kind, MT, N>(a, m, d, put, (p.row_tile - m->first) * S::rows + wg * MT * 64,
+                                   p.token_tile * N, wg, warp, lane);
         }
     }
+}
+
+/* The block's barriers, by its first thread. */
+template <class S> GEMM_FN struct place90 prepare(uint8_t *smem)
+{
+    struct place90 at;
+    at.full = smem_addr(smem);
+    at.empty = at.full + 8 * S::stages;
+    at.idle = at.empty + 8 * S::stages;
+    at.put = smem + 1024;
+    at.xt = at.full + S::fixed;
+    at.w = smem + S::fixed + S::stages * S::steps * S::xt;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < S::stages; i++) {
+            mbar_init(at.full + 8 * i, S::copies);
+            mbar_init(at.empty + 8 * i, S::wg * 4);
+        }
+        mbar_init(at.idle, S::wg * 4);
+        mbar_fence_init();
+    }
+    return at;
 }
 #endif
 
 /* Tokens and weights read once per tile, rows x N x k multiplied: bound by the tensor
- * cores from 128 rows by 64 tokens up, 64 x 128 bytes of shared memory a cycle. */
+ * cores from 256 rows by 64 tokens up, 64 x 128 bytes of shared memory a cycle; with
+ * fewer rows by a step's way through one warp of each scheduler, some 250 cycles. The
+ * blocks after a's are side's: 16-bit matrices over the same tokens. */
 template <int KIND, int WG, int MT, int N>
-__global__ void __launch_bounds__(shape90<KIND, WG, MT, N>::threads, WG == 1 ? 2 : 1)
-    gemm90(const __grid_constant__ struct gemm_args a)
+__global__ void __launch_bounds__(shape90<KIND, WG, MT, N>::threads, 1)
+    gemm90(const __grid_constant__ struct gemm_args a,
+           const __grid_constant__ struct gemm_args side)
 {
 #if defined QUASAR_EMULATE || defined __CUDA_ARCH_FEAT_SM90_ALL
     using S = shape90<KIND, WG, MT, N>;
-    uint8_t *const xt = cu_smem_aligned(1024);
-    uint8_t *const w = xt + S::stages * S::xt;
-    uint8_t *const put = w + S::stages * S::w;
-    const uint32_t full = smem_addr(put + S::put), empty = full + 8 * S::stages;
-    const uint32_t idle = empty + 8 * S::stages;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < S::stages; i++) {
-            mbar_init(full + 8 * i, 1);
-            mbar_init(empty + 8 * i, WG * 4);
+    using T = shape90<S::mixed ? (int)CU_W16 : KIND, WG, MT, N>;
+    uint8_t *const smem = cu_smem_aligned(1024);
+    int block = (int)blockIdx.x;
+    if (a.share > 0) {
+        /* Blocks of an earlier launch have theirs: they take them before they let this
+         * one start. */
+        int *const number = (int *)(smem + 1024 - 16);
+        if (threadIdx.x == 0) {
+            *number = (int)atom_inc_acq_rel(a.ticket, gridDim.x - 1);
         }
-        mbar_init(idle, WG * 4);
-        mbar_fence_init();
-        int number = (int)blockIdx.x;
-        if (a.share > 0) {
-            pdl_wait();
-            number = (int)atom_add_acq_rel(a.ticket, 1);
-            if (number == (int)gridDim.x - 1) {
-                st_release(a.ticket, 0);
-            }
-        }
-        *(int *)(put + S::put + 16 * S::stages + 8) = number;
+        __syncthreads();
+        block = *number;
     }
+    const bool main = !S::mixed || block < a.blocks;
+    const struct place90 at = main ? prepare<S>(smem) : prepare<T>(smem);
     __syncthreads();
-    const int block = *(const int *)(put + S::put + 16 * S::stages + 8);
     pdl_launch();
     if (threadIdx.x < WG * 128) {
-        if constexpr (S::move) {
-            regs_inc<232>();
+        if constexpr (S::regs > 0) {
+            regs_inc<S::regs>();
         }
-        consume<KIND, WG, MT, N>(&a, block, w, put, smem_addr(xt), full, empty, idle);
+        if (main) {
+            consume<S>(&a, block, at);
+        } else if constexpr (S::mixed) {
+            consume<T>(&side, block - a.blocks, at);
+        }
     } else {
-        if constexpr (S::move) {
-            regs_dec<40>();
+        if constexpr (S::regs > 0) {
+            regs_dec<S::copy_regs>();
         }
-        if (threadIdx.x == WG * 128) {
-            produce<S, WG * MT, gemm_kind<KIND>::step>(&a, block, smem_addr(xt), smem_addr(w), full,
-                                                       empty);
+        if (threadIdx.x % 32 == 0) {
+            if (main) {
+                produce<S>(&a, block, at);
+            } else if constexpr (S::mixed) {
+                produce<T>(&side, block - a.blocks, at);
+            }
         }
     }
 #else
@@ -444,41 +513,44 @@ __global__ void __launch_bounds__(shape90<KIND, WG, MT, N>::threads, WG == 1 ? 2
 
 struct row90 {
     int rows, tokens;
-    int cost;  /* cycles of a step of the tile */
-    bool hand; /* one block a multiprocessor, which may hand a tile to another */
+    int cost; /* cycles of a step of the tile */
+    bool mixed;
 };
 
 /* Bits do not depend on the choice: every element is the same chain of products. */
 static const struct row90 table90[] = {
-    {256, 128, 1100, true},
-    {256, 64, 600, true},
-    {128, 64, 330, true},
-    {64, 64, 215, false},
+    {256, 128, 1100, false},
+    {256, 64, 590, true},
+    {128, 64, 310, true},
+    {64, 64, 250, true},
 };
 enum { SHAPES90 = sizeof table90 / sizeof table90[0] };
 
 enum { PART_FLOATS = 256 * 128 };
 
 template <int KIND, int WG, int MT, int N>
-static int launch90(struct cu_ctx *c, struct gemm_args *a, int blocks)
+static int launch90(struct cu_ctx *c, const struct gemm_args *a, const struct gemm_args *side)
 {
     using S = shape90<KIND, WG, MT, N>;
-    static_assert(S::stages >= 3, "a ring of three stages");
-    return (int)cu_launch(c, "gemm_sm90", gemm90<KIND, WG, MT, N>, dim3((unsigned)blocks),
-                          dim3(S::threads), S::smem, *a);
+    using T = shape90<S::mixed ? (int)CU_W16 : KIND, WG, MT, N>;
+    return (int)cu_launch(c, "gemm_sm90", gemm90<KIND, WG, MT, N>,
+                          dim3((unsigned)(a->blocks + side->blocks)), dim3(S::threads),
+                          S::smem > T::smem ? S::smem : T::smem, *a, *side);
 }
 
-template <int KIND> static int pick90(struct cu_ctx *c, struct gemm_args *a, int pick, int blocks)
+template <int KIND>
+static int pick90(struct cu_ctx *c, int pick, const struct gemm_args *a,
+                  const struct gemm_args *side)
 {
     switch (pick) {
     case 0:
-        return launch90<KIND, 2, 2, 128>(c, a, blocks);
+        return launch90<KIND, 2, 2, 128>(c, a, side);
     case 1:
-        return launch90<KIND, 2, 2, 64>(c, a, blocks);
+        return launch90<KIND, 4, 1, 64>(c, a, side);
     case 2:
-        return launch90<KIND, 2, 1, 64>(c, a, blocks);
+        return launch90<KIND, 2, 1, 64>(c, a, side);
     default:
-        return launch90<KIND, 1, 1, 64>(c, a, blocks);
+        return launch90<KIND, 1, 1, 64>(c, a, side);
     }
 }
 
@@ -497,7 +569,7 @@ static int choose90(struct cu_ctx *c, struct gemm_args *a, bool work)
         const struct row90 *t = &table90[i];
         gemm_cut(a, t->rows, t->tokens);
         long waves = 16L * a->tiles / c->n_sm;
-        waves = waves < 16 ? 16 : t->hand && !work ? (waves + 15) / 16 * 16 : waves;
+        waves = waves < 16 ? 16 : !work ? (waves + 15) / 16 * 16 : waves;
         if (i == 0 || waves * t->cost < best) {
             best = waves * t->cost;
             pick = i;
@@ -506,31 +578,57 @@ static int choose90(struct cu_ctx *c, struct gemm_args *a, bool work)
     return pick;
 }
 
-int gemm_sm90(struct cu_ctx *c, enum cu_kind kind, struct gemm_args *a, void *work, int shape)
+static void cut90(const struct cu_ctx *c, const struct row90 *t, void *work, struct gemm_args *a)
 {
-    const int pick = shape < 0 ? choose90(c, a, work != NULL) : shape;
-    if (pick >= SHAPES90) {
-        return (int)cudaErrorInvalidValue;
-    }
-    const struct row90 *t = &table90[pick];
     gemm_cut(a, t->rows, t->tokens);
-    const int blocks = t->hand && a->tiles > c->n_sm ? c->n_sm : a->tiles;
-    a->waves = (a->tiles + blocks - 1) / blocks;
+    a->blocks = a->tiles > c->n_sm ? c->n_sm : a->tiles;
+    a->waves = (a->tiles + a->blocks - 1) / a->blocks;
     a->share = 0;
-    if (work && a->tiles % blocks != 0) {
-        a->waves = a->tiles / blocks - 1;
-        a->share = ((a->tiles - a->waves * blocks) * a->kg + blocks - 1) / blocks;
+    if (work && a->tiles % a->blocks != 0) {
+        a->waves = a->tiles / a->blocks - 1;
+        a->share = ((a->tiles - a->waves * a->blocks) * a->kg + a->blocks - 1) / a->blocks;
         a->part = (float *)work;
         a->flag = (uint32_t *)((float *)work + (size_t)c->n_sm * PART_FLOATS);
         a->ticket = a->flag + c->n_sm;
     }
-    switch (kind) {
-    case CU_W4:
-        return pick90<CU_W4>(c, a, pick, blocks);
-    case CU_W8:
-        return pick90<CU_W8>(c, a, pick, blocks);
-    case CU_W16:
-        return pick90<CU_W16>(c, a, pick, blocks);
+}
+
+int gemm_sm90(struct cu_ctx *c, struct gemm_args a[3], void *work, int shape)
+{
+    if (shape >= SHAPES90) {
+        return (int)cudaErrorInvalidValue;
     }
-    return (int)cudaErrorInvalidValue;
+    static const struct gemm_args none = {};
+    struct gemm_args *const wide = &a[CU_W16];
+    int rc = (int)cudaSuccess;
+    for (int kind = 0; kind < 3 && rc == (int)cudaSuccess; kind++) {
+        if (a[kind].n == 0) {
+            continue;
+        }
+        const int pick = shape < 0 ? choose90(c, &a[kind], work != NULL) : shape;
+        const struct row90 *t = &table90[pick];
+        cut90(c, t, work, &a[kind]);
+        const struct gemm_args *side = &none;
+        if (kind != CU_W16 && wide->n > 0 && t->mixed) {
+            cut90(c, t, NULL, wide);
+            if (a[kind].blocks + wide->tiles <= c->n_sm) {
+                side = wide;
+            }
+        }
+        switch ((enum cu_kind)kind) {
+        case CU_W4:
+            rc = pick90<CU_W4>(c, pick, &a[kind], side);
+            break;
+        case CU_W8:
+            rc = pick90<CU_W8>(c, pick, &a[kind], side);
+            break;
+        case CU_W16:
+            rc = pick90<CU_W16>(c, pick, &a[kind], side);
+            break;
+        }
+        if (side == wide) {
+            wide->n = 0;
+        }
+    }
+    return rc;
 }

@@ -132,6 +132,8 @@ PTX_CVT float4 ld_l2_16_if(const void *p, bool valid);
  * write, __syncthreads, then one thread adds; the last one's block reads after another
  * __syncthreads. */
 PTX_FN uint32_t atom_add_acq_rel(void *p, uint32_t v);
+/* Counts up to last, then from 0 again. */
+PTX_FN uint32_t atom_inc_acq_rel(void *p, uint32_t last);
 PTX_FN void red_add_release(void *p, uint32_t v);
 PTX_FN void fence_gpu(void);
 
@@ -499,6 +501,16 @@ PTX_FN uint32_t atom_add_acq_rel(void *p, uint32_t v)
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
                  : "=r"(old)
                  : "l"(__cvta_generic_to_global(p)), "r"(v)
+                 : "memory");
+    return old;
+}
+
+PTX_FN uint32_t atom_inc_acq_rel(void *p, uint32_t last)
+{
+    uint32_t old;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(__cvta_generic_to_global(p)), "r"(last)
                  : "memory");
     return old;
 }

@@ -290,9 +290,9 @@ static void test_sums(struct cu_ctx *c, enum dtype type, int rows, int k, int ld
         cut_must(cudaMemset(work, 0, cu_gemm_work(c)), "cudaMemset");
         j.work = work;
         bool same = true;
-        for (int i = 0; i < (thorough ? 6 : 3); i++) {
-            j.shape = i % 3;
-            j.rows = MOST - 64 * (i / 3);
+        for (int i = 0; i < (thorough ? 8 : 4); i++) {
+            j.shape = i % 4;
+            j.rows = MOST - 64 * (i / 4);
             c->n_sm = 3 - i % 2;
             float *y = run_y(c, &j, CU_GEMM_STORE, NULL);
             same = same && memcmp(y, all, (size_t)j.rows * (size_t)ldy * 4) == 0;
@@ -358,9 +358,11 @@ static void test_silu(struct cu_ctx *c, enum dtype type, int ffn, int k)
     drop(&m);
 }
 
-/* Several matrices over the same tokens, in as many launches as they have kinds. */
-static void test_group(struct cu_ctx *c, int k)
+/* Several matrices over the same tokens: a launch for every kind, or, where blocks of 16
+ * bits fit beside the others, one. */
+static void test_group(struct cu_ctx *c, int k, int tokens)
 {
+    const int n_sm = c->n_sm;
     struct matrix m[4] = {make(DT_Q4_G64, 192, k, 1), make(DT_Q4_G64, 320, k, 1),
                           make(DT_BF16, 48, k, 1), make(DT_F32, 48, k, 1)};
     uint16_t *x = random_tokens(MOST, k), *xt = tile_tokens(x, MOST, k);
@@ -375,26 +377,30 @@ static void test_group(struct cu_ctx *c, int k)
             g.more[i] = &m[i + 1].m;
         }
         g.xt = xt;
-        g.rows = MOST;
+        g.rows = tokens;
         g.y = y;
         g.ldy = (size_t)ldy;
         g.col = 4;
         c->launches = 0;
+        const bool room = s > 0 && c->path == CU_SM90 && cut_below(2);
+        c->n_sm = room ? 132 : 2;
         cut_must(gemm_run(c, &g, s), "cu_gemm");
         cut_download(h, y, n);
         cut_free(y);
-        bool same = c->launches == 2;
+        bool same = c->launches == (room ? 1 : 2);
+        c->n_sm = n_sm;
         for (int i = 0, col = 4; i < 4; col += m[i++].rows) {
-            struct job j = {&m[i], xt, MOST, m[i].rows, 0, 0, NULL};
+            struct job j = {&m[i], xt, tokens, m[i].rows, 0, 0, NULL};
             float *one = run_y(c, &j, CU_GEMM_STORE, NULL);
-            for (int t = 0; t < MOST; t++) {
+            for (int t = 0; t < tokens; t++) {
                 same =
                     same && memcmp(one + (size_t)t * (size_t)m[i].rows,
                                    h + (size_t)t * (size_t)ldy + col, (size_t)m[i].rows * 4) == 0;
             }
             free(one);
         }
-        cut_ok(same, "%s: four matrices at once, shape %d", cut_path_name(c->path), s);
+        cut_ok(same, "%s: four matrices at once, shape %d, %d tokens%s", cut_path_name(c->path), s,
+               tokens, room ? ", one launch" : "");
         free(h);
     }
     free(x);
@@ -457,188 +463,7 @@ static void test_wide(struct cu_ctx *c, enum dtype type, int rows, int k, int to
     drop(&m);
 }
 
-/* ---- --time ---- */
-
-/* One packed tile repeated: real codes and scales at the size of the 27B's. */
-static struct cu_mat time_mat(enum cu_kind kind, int rows, int k)
-{
-    const enum dtype type = kind == CU_W4 ? DT_Q4_G64 : kind == CU_W8 ? DT_Q8_G128 : DT_F16;
-    struct matrix m = make(type, 256, k, 1);
-    struct cu_mat r = m.m;
-    const size_t bytes = cu_mat_bytes(kind, rows, k), unit = cu_mat_bytes(kind, 256, k);
-    uint8_t *p = cut_new<uint8_t>(bytes);
-    for (size_t at = 0; at < bytes; at += unit) {
-        const size_t n = bytes - at < unit ? bytes - at : unit;
-        cut_must(cudaMemcpy(p + at, m.m.data, n, cudaMemcpyDeviceToDevice), "cudaMemcpy");
-    }
-    r.data = p;
-    r.rows = rows;
-    r.tiles = (rows + 63) / 64;
-    if (kind == CU_W16) {
-        float *one = cut_normals((size_t)r.tiles * 64, 1);
-        r.row_scale = cut_upload(one, (size_t)r.tiles * 64);
-        free(one);
-    }
-    cut_free((void *)m.m.data);
-    cut_free((void *)m.m.row_scale);
-    free(m.w);
-    return r;
-}
-
-struct clock {
-    cudaEvent_t a, b;
-};
-
-static int by_size(const void *a, const void *b)
-{
-    const float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Median of 5 rounds of `per` calls each, in us a call. */
-template <typename F> static float time_us(struct cu_ctx *c, F call, int per)
-{
-    struct clock k;
-    float t[5];
-    cut_must(cudaEventCreate(&k.a), "event");
-    cut_must(cudaEventCreate(&k.b), "event");
-    for (int i = -1; i < 5; i++) {
-        cut_must(cudaEventRecord(k.a, (cudaStream_t)c->stream), "event");
-        for (int n = 0; n < (i < 0 ? 2 : per); n++) {
-            cut_must(call(n), "cu_gemm");
-        }
-        cut_must(cudaEventRecord(k.b, (cudaStream_t)c->stream), "event");
-        cut_must(cudaEventSynchronize(k.b), "a kernel");
-        if (i >= 0) {
-            cut_must(cudaEventElapsedTime(&t[i], k.a, k.b), "event");
-            t[i] *= 1000.0f / (float)per;
-        }
-    }
-    cudaEventDestroy(k.a);
-    cudaEventDestroy(k.b);
-    qsort(t, 5, sizeof t[0], by_size);
-    return t[2];
-}
-
-static const struct wide {
-    const char *name;
-    int rows, k;
-    enum cu_gemm_out out;
-} wides[] = {{"gate_up", 34816, 5120, CU_GEMM_SILU},
-             {"down", 5120, 17408, CU_GEMM_ADD},
-             {"qkv_z", 16384, 5120, CU_GEMM_STORE},
-             {"out", 5120, 6144, CU_GEMM_ADD},
-             {"qkv_attn", 14336, 5120, CU_GEMM_STORE}};
-enum { WIDES = sizeof wides / sizeof wides[0], COPIES = 4, TOKENS = 2048 };
-
-static void measure(struct cu_ctx *c, enum cu_kind kind)
-{
-    static const int tokens[] = {64, 128, 256, 512, 2048};
-    static const char *const kinds[] = {"w4", "w8", "w16"};
-    const size_t xt_bytes = cu_xt_bytes(TOKENS, 17408);
-    uint16_t *xt = cut_new<uint16_t>(xt_bytes / 2), *xo = cut_new<uint16_t>(xt_bytes / 2);
-    uint16_t *some = random_tokens(128, 5120);
-    for (size_t at = 0; at + 128 * 5120 <= xt_bytes / 2; at += 128 * 5120) {
-        cut_put(xt + at, some, 128 * 5120);
-    }
-    free(some);
-    float *y = cut_new<float>((size_t)TOKENS * 16512);
-    cut_must(cudaMemset(y, 0, (size_t)TOKENS * 16512 * 4), "cudaMemset");
-    void *work = cut_alloc(cu_gemm_work(c));
-    cut_must(cudaMemset(work, 0, cu_gemm_work(c)), "cudaMemset");
-    struct cu_mat m[WIDES][COPIES];
-    for (int i = 0; i < WIDES; i++) {
-        for (int n = 0; n < COPIES; n++) {
-            m[i][n] = time_mat(kind, wides[i].rows, wides[i].k);
-        }
-    }
-    struct cu_mat ba = time_mat(CU_W16, 48, 5120);
-    printf("# path kind product tokens shape: us, TFLOP/s, GB/s of weights\n");
-    for (int q = 0; q < 5; q++) {
-        for (int i = 0; i < WIDES; i++) {
-            for (int s = -1; s < shapes(c->path); s++) {
-                struct cu_gemm g;
-                memset(&g, 0, sizeof g);
-                g.xt = xt;
-                g.rows = tokens[q];
-                g.out = wides[i].out;
-                g.y = y;
-                g.ldy = 16512;
-                g.xt_out = xo;
-                g.work = work;
-                const float us = time_us(
-                    c,
-                    [&](int n) {
-                        g.w = &m[i][n % COPIES];
-                        return gemm_run(c, &g, s);
-                    },
-                    12);
-                const double flop = 2.0 * wides[i].rows * wides[i].k * tokens[q];
-                printf("# %s %s %-8s %4d %2d: %8.1f us %6.1f TFLOP/s %6.0f GB/s\n",
-                       cut_path_name(c->path), kinds[kind], wides[i].name, tokens[q], s, us,
-                       flop / us / 1e6,
-                       cu_mat_bytes(kind, wides[i].rows, wides[i].k) / (double)us / 1e3);
-                fflush(stdout);
-            }
-        }
-        /* the products and norms of four DeltaNet layers in a row, as prefill makes them */
-        float *norm = cut_normals(17408, 1);
-        float *dn = cut_upload(norm, 17408);
-        free(norm);
-        for (int pdl = 0; pdl < (c->path == CU_SM90 ? 2 : 1); pdl++) {
-            c->pdl = pdl;
-            const float us = time_us(
-                c,
-                [&](int n) {
-                    struct cu_gemm g;
-                    memset(&g, 0, sizeof g);
-                    g.rows = tokens[q];
-                    g.work = work;
-                    g.y = y;
-                    g.ldy = 16512;
-                    g.xt = xt;
-                    g.w = &m[2][n % COPIES];
-                    g.more[0] = &ba;
-                    g.more[1] = &ba;
-                    int rc = cu_pre_norm(c, y, tokens[q], 5120, dn, 1e-6f, xo, NULL);
-                    rc = rc ? rc : cu_gemm(c, &g);
-                    g.more[0] = g.more[1] = NULL;
-                    g.w = &m[3][n % COPIES];
-                    g.out = CU_GEMM_ADD;
-                    rc = rc ? rc : cu_gemm(c, &g);
-                    rc = rc ? rc : cu_pre_norm(c, y, tokens[q], 5120, dn, 1e-6f, xo, NULL);
-                    g.w = &m[0][n % COPIES];
-                    g.out = CU_GEMM_SILU;
-                    g.xt_out = xo;
-                    rc = rc ? rc : cu_gemm(c, &g);
-                    g.w = &m[1][n % COPIES];
-                    g.out = CU_GEMM_ADD;
-                    return rc ? rc : cu_gemm(c, &g);
-                },
-                8);
-            const double flop = 2.0 * tokens[q] *
-                                (34816.0 * 5120 + 5120.0 * 17408 + 16480.0 * 5120 + 5120.0 * 6144);
-            printf("# %s %s layer    %4d pdl %d: %8.1f us %6.1f TFLOP/s; 64 layers: %.0f t/s\n",
-                   cut_path_name(c->path), kinds[kind], tokens[q], pdl, us, flop / us / 1e6,
-                   tokens[q] / (us * 64e-6));
-            fflush(stdout);
-            c->pdl = false;
-        }
-        cut_free(dn);
-    }
-    for (int i = 0; i < WIDES; i++) {
-        for (int n = 0; n < COPIES; n++) {
-            cut_free((void *)m[i][n].data);
-            cut_free((void *)m[i][n].row_scale);
-        }
-    }
-    cut_free((void *)ba.data);
-    cut_free((void *)ba.row_scale);
-    cut_free(xt);
-    cut_free(xo);
-    cut_free(y);
-    cut_free(work);
-}
+#include "gemm_time.h"
 
 #endif
 
@@ -647,17 +472,14 @@ int main(int argc, char **argv)
     cut_begin();
     enum cu_path paths[2];
     const int n = cut_paths(paths);
+#ifndef QUASAR_EMULATE
+    if (argc > 1 && strcmp(argv[1], "--time") == 0) {
+        return time_run(argc - 2, argv + 2);
+    }
+#endif
     for (int i = 0; i < n; i++) {
         struct cu_ctx *c = cut_ctx(paths[i], true);
 #ifndef QUASAR_EMULATE
-        if (argc > 1 && strcmp(argv[1], "--time") == 0) {
-            measure(c, CU_W4);
-            if (argc > 2) {
-                measure(c, CU_W8);
-                measure(c, CU_W16);
-            }
-            continue;
-        }
         test_wide(c, DT_Q4_G64, 5120, 5120, 300);
         test_wide(c, DT_Q4_G64, 2176, 17408, 1100);
         test_wide(c, DT_Q8_G128, 5120, 6144, 200);
@@ -670,7 +492,8 @@ int main(int argc, char **argv)
         test_silu(c, DT_Q4_G64, 192, 128);
         test_silu(c, DT_F16, 64, 192);
         test_silu(c, DT_Q8_G128, 128, 128);
-        test_group(c, 128);
+        test_group(c, 128, MOST);
+        test_group(c, 192, 64);
         test_refusals(c);
     }
     (void)argc, (void)argv;

@@ -619,6 +619,14 @@ uint32_t atom_add_acq_rel(void *p, uint32_t v)
     return old;
 }
 
+uint32_t atom_inc_acq_rel(void *p, uint32_t last)
+{
+    ENTER();
+    uint32_t old = load32(p, "atom_inc_acq_rel");
+    store32(p, old >= last ? 0 : old + 1, "atom_inc_acq_rel");
+    return old;
+}
+
 void red_add_release(void *p, uint32_t v)
 {
     ENTER();
