@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(256)
     const int lane = threadIdx.x % 32;
     const int i = (int)blockIdx.x * 8 + (int)threadIdx.x / 32;
     const int row = i / (2 * a.in.kv_heads), head = i / 2 % a.in.kv_heads, which = i % 2;
+    pdl_launch();
     pdl_wait();
     if (row >= a.count[0]) {
         return;
@@ -114,7 +115,7 @@ static __device__ __forceinline__ void load_queries(const struct prefill_args &a
                                                     const struct place &p, unsigned char *q,
                                                     int first, int lane)
 {
-#pragma unroll 4
+#pragma unroll 8
     for (int i = first; i < first + 16; i++) {
         float x[8] = {};
         if (i < p.n) {
@@ -222,27 +223,26 @@ static __device__ __forceinline__ void write_rows(const struct prefill_args &a,
             const float *gate =
                 a.in.proj + (size_t)(p.row + i) * a.in.ld + a.in.col_q + p.head * 2 * AT_D + AT_D;
 #pragma unroll
-            for (int n = 0; n < 32; n += 2) { /* 4 elements of 16 */
-                float v[4];
-                int d0, d1; /* of v[0], v[1] and of v[2], v[3] */
-                if (SPREAD) {
-                    d0 = 8 * n + 4 * t, d1 = d0 + 2;
-                    v[0] = o[4 * n + 2 * r], v[1] = o[4 * n + 4 + 2 * r];
-                    v[2] = o[4 * n + 2 * r + 1], v[3] = o[4 * n + 4 + 2 * r + 1];
-                } else {
-                    d0 = 8 * n + 2 * t, d1 = d0 + 8;
-                    v[0] = o[4 * n + 2 * r], v[1] = o[4 * n + 2 * r + 1];
-                    v[2] = o[4 * n + 4 + 2 * r], v[3] = o[4 * n + 4 + 2 * r + 1];
-                }
-                const float2 g0 = __ldcg((const float2 *)(gate + d0));
-                const float2 g1 = __ldcg((const float2 *)(gate + d1));
-                const float y[4] = {g0.x, g0.y, g1.x, g1.y};
+            for (int n0 = 0; n0 < 32; n0 += 8) {
+                /* 4 elements of each 16 of 64: their places, and their gates at once */
+                int d[8];
+                float2 y[8];
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
-                    v[k] = __fmul_rn(__fadd_rn(__fmul_rn(v[k], inv), 0.0f), at_sigmoid(y[k]));
+                    d[2 * k] = 8 * (n0 + 2 * k) + (SPREAD ? 4 * t : 2 * t);
+                    d[2 * k + 1] = d[2 * k] + (SPREAD ? 2 : 8);
+                    y[2 * k] = __ldcg((const float2 *)(gate + d[2 * k]));
+                    y[2 * k + 1] = __ldcg((const float2 *)(gate + d[2 * k + 1]));
                 }
-                *(uint32_t *)(q + q_unit(i, d0 / 8) + d0 % 8 * 2) = f16x2_of_f32(v[0], v[1]);
-                *(uint32_t *)(q + q_unit(i, d1 / 8) + d1 % 8 * 2) = f16x2_of_f32(v[2], v[3]);
+#pragma unroll
+                for (int k = 0; k < 8; k++) {
+                    const float *at = o + 4 * (n0 + k / 2 * 2) + 2 * r;
+                    float v0 = SPREAD ? at[k % 2] : at[k % 2 * 4];
+                    float v1 = SPREAD ? at[4 + k % 2] : at[k % 2 * 4 + 1];
+                    v0 = __fmul_rn(__fadd_rn(__fmul_rn(v0, inv), 0.0f), at_sigmoid(y[k].x));
+                    v1 = __fmul_rn(__fadd_rn(__fmul_rn(v1, inv), 0.0f), at_sigmoid(y[k].y));
+                    *(uint32_t *)(q + q_unit(i, d[k] / 8) + d[k] % 8 * 2) = f16x2_of_f32(v0, v1);
+                }
             }
         }
     }
@@ -365,6 +365,7 @@ __global__ void __launch_bounds__(WARPS * 32, 1) prefill_sm80(const struct prefi
     const uint32_t v_at = k_at + KEYS * row_bytes;
     const int tid = threadIdx.x, lane = tid % 32, first = tid / 32 * 16;
     struct place p;
+    pdl_launch();
     pdl_wait();
     if (!find_place(a, WARPS * 16, &p)) {
         return;
@@ -629,6 +630,7 @@ __global__ void __launch_bounds__(PRODUCER90 + 256, 1) prefill_sm90(const struct
     struct bars90 *bars = (struct bars90 *)(mem + STAGE90 + (F8 ? 2 * TILE_F8 : 0));
     const int tid = threadIdx.x;
     struct place p;
+    pdl_launch();
     pdl_wait();
     if (!find_place(a, ROWS90, &p)) {
         return;

@@ -88,25 +88,24 @@ __global__ void __launch_bounds__(128)
     gdn_conv_rows(const struct cu_batch b, const struct cu_gdn g, const struct gdn_work w)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int head = (int)blockIdx.x;
+    const int head = (int)blockIdx.x, ch = head * D + 4 * lane;
     struct gdn_block blk;
-    pdl_wait();
     pdl_launch();
-    if (!find_block(b, w, (int)blockIdx.y, &blk)) {
-        return;
-    }
-    const struct cu_span span = b.span[blk.span];
-    const int channels = (2 * g.k_heads + g.v_heads) * D, ch = head * D + 4 * lane;
-    const size_t conv = (size_t)span.slot * g.state.conv_stride;
-    const float *old = g.state.conv + conv + (size_t)span.parity * 3 * (size_t)channels + ch;
-    float *next = g.state.conv + conv + (size_t)(1 - span.parity) * 3 * (size_t)channels + ch;
-    const float *in = g.proj + (size_t)span.first * g.ld + g.col_qkv + ch;
     float4 taps[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         taps[i] = *(const float4 *)(g.conv_w + 4 * (size_t)(ch + i));
     }
-
+    pdl_wait();
+    if (!find_block(b, w, (int)blockIdx.y, &blk)) {
+        return;
+    }
+    const struct cu_span span = b.span[blk.span];
+    const int channels = (2 * g.k_heads + g.v_heads) * D;
+    const size_t conv = (size_t)span.slot * g.state.conv_stride;
+    const float *old = g.state.conv + conv + (size_t)span.parity * 3 * (size_t)channels + ch;
+    float *next = g.state.conv + conv + (size_t)(1 - span.parity) * 3 * (size_t)channels + ch;
+    const float *in = g.proj + (size_t)span.first * g.ld + g.col_qkv + ch;
     const int r0 = 16 * warp;
     float4 x[3];
 #pragma unroll
@@ -325,8 +324,8 @@ __global__ void __launch_bounds__(128, 4)
     const int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32;
     const int h = (int)blockIdx.x, kh = h / (p.v_heads / p.k_heads);
     struct gdn_block blk;
-    pdl_wait();
     pdl_launch();
+    pdl_wait();
     if (!find_block(b, w, (int)blockIdx.y, &blk)) {
         return;
     }
@@ -683,8 +682,8 @@ __global__ void __launch_bounds__(128)
 {
     unsigned char *smem = cu_smem_aligned(256);
     const int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32;
-    pdl_wait();
     pdl_launch();
+    pdl_wait();
     const int which = w.first_span + (int)blockIdx.y;
     if (which >= spans_of(b, w)) {
         return;
@@ -754,8 +753,8 @@ __global__ void __launch_bounds__(256)
 {
     const int row = (int)blockIdx.x, lane = (int)threadIdx.x % 32;
     const int h = (int)blockIdx.y * 8 + (int)threadIdx.x / 32;
-    pdl_wait();
     pdl_launch();
+    pdl_wait();
     if (row >= b.count[0] || h >= g.v_heads) {
         return;
     }

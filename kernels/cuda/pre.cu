@@ -126,8 +126,8 @@ static __device__ __forceinline__ void write_units(const struct part *p, float s
 __global__ void __launch_bounds__(THREADS)
     pre_embed(const int32_t *count, const int32_t *token, struct table t, int hidden, float *x)
 {
-    pdl_wait();
     pdl_launch();
+    pdl_wait();
     const int row = (int)blockIdx.x;
     if (row >= count[0]) {
         return;
@@ -143,9 +143,12 @@ __global__ void __launch_bounds__(THREADS)
     pre_norm(const float *x, int hidden, const float *w, float eps, uint16_t *xt, float *h)
 {
     __shared__ float warp_sum[WARPS];
-    pdl_wait();
-    pdl_launch();
     const int row = (int)blockIdx.x;
+    pdl_launch();
+    for (int i = 32 * (int)threadIdx.x; row == 0 && i < hidden; i += 32 * THREADS) {
+        prefetch_l2(w + i);
+    }
+    pdl_wait();
     const float *from = x + (size_t)row * hidden;
     struct part p;
 #pragma unroll
@@ -169,8 +172,8 @@ __global__ void __launch_bounds__(THREADS)
                   uint16_t *xt)
 {
     __shared__ float warp_sum[WARPS];
-    pdl_wait();
     pdl_launch();
+    pdl_wait();
     const int row = (int)blockIdx.x;
     const bool second = blockIdx.y == 1;
     if (row >= count[0]) {
