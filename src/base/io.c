@@ -69,6 +69,8 @@ int io_map_open(struct io_map *m, const char *path, struct err *e)
             goto out;
         }
         m->data = p;
+        m->fd = fd;
+        return 0;
     }
 out:
     close(fd);
@@ -103,9 +105,30 @@ void io_map_close(struct io_map *m)
 {
     if (m->data) {
         munmap((void *)(uintptr_t)m->data, m->size);
+        close(m->fd);
     }
     m->data = NULL;
     m->size = 0;
+}
+
+bool io_map_copy(const struct io_map *m, void *dst, const void *p, size_t n)
+{
+    const uintptr_t at = (uintptr_t)p, base = m ? (uintptr_t)m->data : 0;
+    if (base == 0 || at < base || at - base > m->size || n > m->size - (at - base)) {
+        memcpy(dst, p, n);
+        return true;
+    }
+    for (size_t done = 0; done < n;) {
+        ssize_t k = pread(m->fd, (uint8_t *)dst + done, n - done, (off_t)(at - base + done));
+        if (k < 0 && errno == EINTR) {
+            continue;
+        }
+        if (k <= 0) {
+            return false; /* cut off since, or damaged: the mapping would be no better */
+        }
+        done += (size_t)k;
+    }
+    return true;
 }
 
 int io_read_fd(int fd, const char *name, size_t max, struct buf *out, struct err *e)

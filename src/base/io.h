@@ -15,14 +15,20 @@
  * can make the n-th one fail or end the process (see io_fault_set).
  */
 
-/* A whole file mapped read-only. data is NULL for an empty file. */
+/* A whole file mapped read-only. data is NULL for an empty file, else fd reads the
+ * same bytes: for large blocks several times as fast as through the mapping. */
 struct io_map {
     const uint8_t *data;
     size_t size;
+    int fd;
 };
 
 int io_map_open(struct io_map *m, const char *path, struct err *e);
 void io_map_close(struct io_map *m);
+
+/* Copies n bytes at p, read from the file where they lie in the mapping (m may be
+ * NULL: they do not). False when the file cannot be read there any more. Any thread. */
+bool io_map_copy(const struct io_map *m, void *dst, const void *p, size_t n);
 
 /* Puts /dev/null in the place of a closed standard descriptor. Else the next file
  * that is opened would take its number, and the answer be written into it. */

@@ -290,7 +290,7 @@ int cmd_inspect(const struct conf *cf, int nargs, char **args, struct err *e)
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         rc = inspect_safetensors(path, true, &o, e);
     } else {
-        struct io_map m = {NULL, 0};
+        struct io_map m = {NULL, 0, -1};
         rc = io_map_open(&m, path, e);
         bool gguf = rc == 0 && m.size >= 4 && memcmp(m.data, "GGUF", 4) == 0;
         bool st_file =

@@ -270,6 +270,11 @@ uint64_t container_file_size(const struct container *c)
     return c->size;
 }
 
+const struct io_map *container_map(const struct container *c)
+{
+    return c->map.data ? &c->map : NULL;
+}
+
 const char *container_digest(const struct container *c)
 {
     return c->digest;

@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/io.h"
 
 /*
  * A model file, mapped: version 2 (.qsr, ours, docs/container.md) or version 1
@@ -58,6 +59,8 @@ const json_t *container_meta(const struct container *c);
 bool container_norms_folded(const struct container *c);
 int container_version(const struct container *c);
 uint64_t container_file_size(const struct container *c);
+/* The mapping that the tensors of a version 2 file lie in; NULL when opened over memory. */
+const struct io_map *container_map(const struct container *c);
 /* 64 hex digits that identify weights and configuration, the same wherever the
  * file lies. */
 const char *container_digest(const struct container *c);

@@ -172,7 +172,7 @@ int source_open(const char *path, struct source **out, struct err *e)
     } else if (S_ISDIR(st.st_mode)) {
         rc = source_open_hf(path, s, e);
     } else {
-        struct io_map m = {NULL, 0};
+        struct io_map m = {NULL, 0, -1};
         rc = io_map_open(&m, path, e);
         bool gguf = rc == 0 && m.size >= 4 && memcmp(m.data, "GGUF", 4) == 0;
         io_map_close(&m);

@@ -307,6 +307,35 @@ static void folders_without_home(void **state)
 }
 
 /* A pipe without a writer is refused, not waited for. */
+static void mapped_bytes_are_read_from_the_file(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/quasar-base-XXXXXX";
+    char out[3000], outside[10] = "outside";
+    struct err e = ERR_INIT;
+    struct io_map m;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    for (int i = 0; i < 10000; i++) {
+        const char c = (char)(i * 7 % 251);
+        assert_int_equal(write(fd, &c, 1), 1);
+    }
+    assert_int_equal(io_map_open(&m, path, &e), 0);
+    for (size_t at = 0; at + sizeof out <= m.size; at += 1750) {
+        assert_true(io_map_copy(&m, out, m.data + at, sizeof out));
+        assert_memory_equal(out, m.data + at, sizeof out);
+    }
+    assert_true(io_map_copy(&m, out, outside, sizeof outside));
+    assert_string_equal(out, "outside");
+    assert_true(io_map_copy(NULL, out, outside, sizeof outside));
+    assert_int_equal(ftruncate(fd, 5000), 0);
+    assert_true(io_map_copy(&m, out, m.data + 2000, 3000));
+    assert_false(io_map_copy(&m, out, m.data + 2001, 3000));
+    io_map_close(&m);
+    close(fd);
+    unlink(path);
+}
+
 static void pipes_are_not_mapped(void **state)
 {
     (void)state;
@@ -356,12 +385,19 @@ static void fp8_rounds_to_nearest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_are_one_line),   cmocka_unit_test(philox_known_answers),
-        cmocka_unit_test(sha256_known_answer),   cmocka_unit_test(utf8_boundaries),
-        cmocka_unit_test(utf8_clusters),         cmocka_unit_test(json_numbers_like_python),
-        cmocka_unit_test(json_refuses),          cmocka_unit_test(atomic_write_survives_faults),
-        cmocka_unit_test(options_precedence),    cmocka_unit_test(options_refuse),
-        cmocka_unit_test(folders_without_home),  cmocka_unit_test(pipes_are_not_mapped),
+        cmocka_unit_test(errors_are_one_line),
+        cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(sha256_known_answer),
+        cmocka_unit_test(utf8_boundaries),
+        cmocka_unit_test(utf8_clusters),
+        cmocka_unit_test(json_numbers_like_python),
+        cmocka_unit_test(json_refuses),
+        cmocka_unit_test(atomic_write_survives_faults),
+        cmocka_unit_test(options_precedence),
+        cmocka_unit_test(options_refuse),
+        cmocka_unit_test(folders_without_home),
+        cmocka_unit_test(pipes_are_not_mapped),
+        cmocka_unit_test(mapped_bytes_are_read_from_the_file),
         cmocka_unit_test(fp8_rounds_to_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
