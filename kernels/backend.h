@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/io.h"
 
 /*
  * The one interface between the forward pass (src/engine/graph.c, written once)
@@ -131,9 +132,12 @@ struct be_opts {
     int pages;       /* KV pages, shared by all sequences; per attention layer + MTP */
     int ctx;         /* no position reaches this; 0: as many as there are pages */
     int max_prefill; /* rows of one prefill call at most */
+    int width;       /* CUDA: rows of one sequence in a decode step at most; 0: BE_MAX_ROWS.
+                        A smaller one takes less work memory; outputs become fewer too */
     enum be_cuda_path cuda_path;
-    int graphs;  /* CUDA: graphs kept; 0: every kernel is launched by itself */
-    bool verify; /* CUDA: compare the resident weights with the tensors */
+    int graphs;                /* CUDA: graphs kept; 0: every kernel is launched by itself */
+    bool verify;               /* CUDA: compare the resident weights with the tensors */
+    const struct io_map *file; /* tensors that lie in it may be read from the file; or NULL */
 };
 
 /* What a backend with a memory of its own would do with it, in bytes. */
@@ -154,6 +158,7 @@ struct be_counters {
     uint64_t kernels;  /* launched, those of graphs too */
     uint64_t graphs;   /* replayed */
     uint64_t captured; /* graphs made */
+    double upload_s;   /* bringing the weights to the device took this long */
 };
 
 /* Where a row of be_mtp_embed takes its hidden state from. BE_H_CHAIN - 1 - r is
@@ -180,6 +185,8 @@ struct be_ops {
      * second, the best of several passes over at least `bytes`. */
     void (*counters)(const struct backend *b, struct be_counters *out);
     int (*bandwidth)(struct backend *b, size_t bytes, double *read, double *copy, struct err *e);
+    /* Optional: seconds for copying `bytes` to the device from pinned memory. */
+    int (*upload_time)(struct backend *b, uint64_t bytes, double *seconds, struct err *e);
     /* "AVX-512, 2 threads" or "NVIDIA H200, sm_90". Borrowed. */
     const char *(*describe)(const struct backend *b);
 
@@ -196,6 +203,8 @@ struct be_ops {
     /* ids[i] from logits[i]; n as in the head call before it. -1: every id is -inf. */
     int (*sample)(struct backend *b, const struct be_sample *s, int n, int32_t *ids, struct err *e);
     int max_out; /* most rows of one head call, at least BE_MAX_ROWS */
+    /* Optional: max_out of this backend, at least the rows that a decode step can have. */
+    int (*outputs)(const struct backend *b);
     /* Optional: the two largest of each row of logits. ids[i]: the lowest id among
      * the largest; margins[i]: the largest less the second, 0 for a tie; n as in the
      * head call before it. */

@@ -6,7 +6,7 @@ q=${QUASAR_BIN:?}
 m=$src/models/demo.qsr
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-echo 1..15
+echo 1..18
 n=0
 result() { # result TEXT STATUS
     n=$((n + 1))
@@ -75,6 +75,28 @@ for key in what rows depth tok_s ms_per_step bytes_per_step gb_s launches_per_st
 done
 [ "$(grep -o '"what":"decode"' "$tmp/out" | wc -l)" -eq 4 ] && [ "$(grep -o '"what":"prefill"' "$tmp/out" | wc -l)" -eq 2 ] || rc=1
 result 'bench --json has its keys and rows' $rc
+rc=0
+"$q" bench -m "$m" --backend cpu --threads 1 --what start --max-draft 3 --json >"$tmp/out" 2>"$tmp/err" || rc=1
+for key in start_ms before_ms open_ms first_token_ms file_bytes memory kv_tokens weights; do
+    grep -q "\"$key\":" "$tmp/out" || rc=1
+done
+grep -q '"what":"start"' "$tmp/out" && grep -q '"times_copy":null' "$tmp/out" &&
+    grep -q '"max_draft":3' "$tmp/out" && grep -q '"verify_width":4' "$tmp/out" || rc=1
+result 'bench --what start tells the parts of a start' $rc
+"$q" config -m "$m" --backend cpu --ctx 1000 --max-draft 0 >"$tmp/out" 2>"$tmp/err" &&
+    grep -q '^# memory: CPU: .* GB of KV cache' "$tmp/out" &&
+    "$q" config -m "$m" --backend cpu --ctx 1000 --max-draft 0 --json >"$tmp/out" 2>"$tmp/err" &&
+    grep -q '"ctx":1000[,}]' "$tmp/out" && grep -q '"verify_width":1[,}]' "$tmp/out" &&
+    grep -q '"line":"CPU: ' "$tmp/out" && grep -q '"error":null' "$tmp/out" &&
+    "$q" config -m nothing-of-that-name --json >"$tmp/out" 2>"$tmp/err" && grep -q '"error":"there is no model' "$tmp/out"
+result 'config shows the memory plan of its settings' $?
+refused 2 'more than the verify width of 4' bench -m "$m" --one-sequence --rows 5 --max-draft 3 &&
+    refused 2 'more than the verify width of 2' bench -m "$m" --one-sequence --rows 1,3 --verify-width 2 &&
+    refused 2 'more than --max-draft 3' score -m "$m" --tokens 1,2,3 --mtp 4 --max-draft 3 &&
+    refused 1 'switched off' score -m "$m" --tokens 1,2,3 --mtp 1 --max-draft 0 &&
+    refused 2 '0 to 16' score -m "$m" --tokens 1 --max-draft 17 &&
+    refused 2 'wants a model file' bench --synthetic demo --what start
+result 'what is beyond the caps is refused' $?
 refused 2 'none of decode' bench -m "$m" --what fly && refused 2 'no synthetic model' bench --synthetic big &&
     refused 2 '1 to 16' bench -m "$m" --rows 17 && refused 2 'goes with --synthetic' bench -m "$m" --write x &&
     refused 2 'goes with --synthetic' bench -m "$m" --tier q8 && refused 2 'given together' bench -m "$m" --synthetic demo &&

@@ -10,14 +10,18 @@
 #include "base/mem.h"
 #include "kernels/cuda/bandwidth.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/plan.h"
 #include "kernels/geometry.h"
 
 int cuda_fail(struct backend *b, int status, struct err *e)
 {
     const char *kernel = b->cu.kernel ? b->cu.kernel : "none";
+    const char *doing = b->doing ? b->doing : "at the start";
+    if (rt_is_nomem(status) && b->plan.page > 0) {
+        return cuda_plan_refuse(&b->plan, b->pages, doing, e);
+    }
     return err_set(e, rt_is_nomem(status) ? QE_NOMEM : QE_DEVICE,
-                   "CUDA failed %s: %s (last kernel: %s)", b->doing ? b->doing : "at the start",
-                   rt_reason(status), kernel);
+                   "CUDA failed %s: %s (last kernel: %s)", doing, rt_reason(status), kernel);
 }
 
 /* ---- the list ---- */
@@ -140,7 +144,10 @@ static int begin(struct backend *b, const struct be_batch *t, const int32_t *sou
     for (int i = 0; i < t->n_spans && rc == 0; i++) {
         const int to = t->spans[i].pos + t->spans[i].n;
         end = to > end ? to : end;
-        if (to > b->ctx) {
+        if (t->mode == BE_DECODE && t->spans[i].n > b->width) {
+            rc = err_set(e, QE_INTERNAL, "span %d: %d rows in a step; at most %d", i, t->spans[i].n,
+                         b->width);
+        } else if (to > b->ctx) {
             rc = err_set(e, QE_INTERNAL, "span %d: positions up to %d of a window of %d", i, to,
                          b->ctx);
         }
@@ -275,7 +282,7 @@ static bool put_out_of(struct backend *b, const int32_t *rows, int n)
 static int head(struct backend *b, enum cuda_op_kind kind, int have, const int32_t *rows, int n,
                 struct err *e)
 {
-    int rc = be_check_rows(rows, n, have, CUDA_MAX_OUT, e);
+    int rc = be_check_rows(rows, n, have, b->max_out, e);
     if (rc == 0 && b->list.outs > 0) {
         rc = cuda_flush(b, e); /* the tables hold one head call's rows */
     }
@@ -357,9 +364,9 @@ static int sample_drawn(struct backend *b, const struct be_sample *s, int n, int
     int status = 0;
     if (!b->host_logits) {
         void *p = NULL;
-        status = rt_pin(b->rt, CUDA_MAX_OUT * used * sizeof(float), &p);
+        status = rt_pin(b->rt, (size_t)b->max_out * used * sizeof(float), &p);
         b->host_logits = p;
-        b->draw = mem_array(CUDA_MAX_OUT * sample_work((int)used), sizeof *b->draw);
+        b->draw = mem_array((size_t)b->max_out * sample_work((int)used), sizeof *b->draw);
     }
     int rc = cuda_flush(b, e);
     if (rc < 0) {
@@ -503,6 +510,22 @@ static int op_bandwidth(struct backend *b, size_t bytes, double *read, double *c
     return status ? cuda_fail(b, status, e) : 0;
 }
 
+static int op_upload_time(struct backend *b, uint64_t bytes, double *seconds, struct err *e)
+{
+    int rc = cuda_finish(b, e);
+    if (rc < 0) {
+        return rc;
+    }
+    b->doing = "copying to the device";
+    int status = cuda_upload_time(b, bytes, seconds);
+    return status ? cuda_fail(b, status, e) : 0;
+}
+
+static int op_outputs(const struct backend *b)
+{
+    return b->max_out;
+}
+
 const struct be_ops *backend_cuda(void)
 {
     static const struct be_ops ops = {
@@ -512,6 +535,7 @@ const struct be_ops *backend_cuda(void)
         .plan = cuda_plan,
         .counters = op_counters,
         .bandwidth = op_bandwidth,
+        .upload_time = op_upload_time,
         .describe = op_describe,
         .begin = op_begin,
         .embed = op_embed,
@@ -522,6 +546,7 @@ const struct be_ops *backend_cuda(void)
         .head = op_head,
         .sample = op_sample,
         .max_out = CUDA_MAX_OUT,
+        .outputs = op_outputs,
         .hidden_save = op_hidden_save,
         .mtp_embed = op_mtp_embed,
         .mtp_layer = op_mtp_layer,

@@ -132,6 +132,9 @@ struct backend {
     int n_attention, n_gdn, channels;
     enum be_kv kv;
     int slots, pages, ctx, max_rows;
+    int width;     /* rows of one sequence in a decode step at most */
+    int step_rows; /* of all of them, a power of two */
+    int max_out;
     int row_pages; /* entries of the longest page table */
     char describe[160];
 
@@ -140,6 +143,7 @@ struct backend {
     struct cu_ctx cu;
     struct team *team;
     struct be_counters count;
+    struct be_plan plan; /* that it was opened by, for messages */
 
     /* weights */
     struct cuda_layer *layers; /* shape.layers, then the MTP layer */
@@ -193,21 +197,26 @@ struct backend {
     const char *doing;         /* for messages of what fails later */
 
     /* drawing on the host */
-    float *host_logits; /* pinned; CUDA_MAX_OUT rows, made when first needed */
-    float *draw;        /* CUDA_MAX_OUT times sample_work */
-    int32_t *host_ids; /* pinned */
+    float *host_logits; /* pinned; max_out rows, made when first needed */
+    float *draw;        /* max_out times sample_work */
+    int32_t *host_ids;  /* pinned */
 };
 
 /* The error for a CUDA status: names the kernel and gives CUDA's reason. */
 int cuda_fail(struct backend *b, int status, struct err *e);
 
 /* weights.c: the list of all matrices and vectors; their places from base on (NULL:
- * only the size); the upload; comparison of what is resident. */
+ * only the size); comparison of what is resident; bytes of a tile. */
 void cuda_weights_list(struct backend *b);
 size_t cuda_weights_place(struct backend *b, uint8_t *base);
-int cuda_weights_upload(struct backend *b, void (*progress)(void *ctx, double done), void *ctx,
-                        struct err *e);
 int cuda_weights_verify(struct backend *b, struct err *e);
+size_t cuda_tile_bytes(const struct cu_mat *m);
+
+/* upload.c: brings all weights to their places. */
+int cuda_weights_upload(struct backend *b, const struct io_map *file,
+                        void (*progress)(void *ctx, double done), void *ctx, struct err *e);
+/* Seconds that copying as many bytes from pinned memory takes. */
+int cuda_upload_time(struct backend *b, uint64_t bytes, double *seconds);
 
 /* work.c: places of the work memory; tables. */
 size_t cuda_work_place(struct backend *b, uint8_t *base);

@@ -92,6 +92,12 @@ static struct backend *outline(const struct be_shape *shape, const struct be_wei
     b->pages = opts->pages;
     const int row = opts->max_prefill > BE_MAX_ROWS ? opts->max_prefill : BE_MAX_ROWS;
     b->max_rows = (row + 127) / 128 * 128;
+    b->width = opts->width > 0 && opts->width < BE_MAX_ROWS ? opts->width : BE_MAX_ROWS;
+    b->step_rows = 1;
+    while (b->step_rows < BE_MAX_ROWS && b->step_rows < b->slots * b->width) {
+        b->step_rows *= 2;
+    }
+    b->max_out = b->width < BE_MAX_ROWS ? b->step_rows : CUDA_MAX_OUT;
     const int64_t all = (int64_t)opts->pages * BE_PAGE;
     b->ctx = opts->ctx > 0 ? opts->ctx : all < (1 << 20) ? (int)all : 1 << 20;
     b->ctx = (b->ctx + BE_PAGE - 1) / BE_PAGE * BE_PAGE;
@@ -201,12 +207,11 @@ static int block(struct backend *b, size_t bytes, void **out)
 static int open_memory(struct backend *b, const struct be_opts *opts, struct err *e)
 {
     struct cuda_needs n;
-    struct be_plan plan;
     plan_inputs(b, opts, &n);
-    cuda_plan_make(&n, &plan);
-    memcpy(plan.device, b->info.name, sizeof plan.device);
-    if (plan.pages < b->pages) {
-        return cuda_plan_refuse(&plan, b->pages, e);
+    cuda_plan_make(&n, &b->plan);
+    memcpy(b->plan.device, b->info.name, sizeof b->plan.device);
+    if (b->plan.pages < b->pages) {
+        return cuda_plan_refuse(&b->plan, b->pages, NULL, e);
     }
     const size_t state = (size_t)b->slots * b->slot_floats * sizeof(float);
     b->doing = "taking device memory";
@@ -215,7 +220,7 @@ static int open_memory(struct backend *b, const struct be_opts *opts, struct err
     status = status ? status : block(b, (size_t)b->pages * b->page_bytes, &b->cache_mem);
     status = status ? status : block(b, b->work_bytes, &b->work_mem);
     if (status) {
-        return rt_is_nomem(status) ? cuda_plan_refuse(&plan, b->pages, e) : cuda_fail(b, status, e);
+        return cuda_fail(b, status, e);
     }
     b->state = b->state_mem;
     b->cache = b->cache_mem;
@@ -331,7 +336,7 @@ int cuda_open(const struct be_shape *shape, const struct be_weights *weights,
     rc = open_device(b, opts, e);
     rc = rc < 0 ? rc : open_memory(b, opts, e);
     rc = rc < 0 ? rc : team_create(opts->threads > 0 ? opts->threads : all_cores(), &b->team, e);
-    rc = rc < 0 ? rc : cuda_weights_upload(b, progress, ctx, e);
+    rc = rc < 0 ? rc : cuda_weights_upload(b, opts->file, progress, ctx, e);
     rc = rc < 0 ? rc : open_plans(b, e);
     rc = rc < 0 ? rc : open_pass(b, opts, e);
     if (rc == 0 && opts->verify) {

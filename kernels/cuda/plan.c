@@ -40,17 +40,28 @@ static double gb(uint64_t n)
     return (double)n / 1e9;
 }
 
-int cuda_plan_refuse(const struct be_plan *p, int pages, struct err *e)
+int cuda_plan_refuse(const struct be_plan *p, int pages, const char *doing, struct err *e)
 {
-    const uint64_t other = p->work + p->graphs + p->margin;
     const int fits = p->pages > 1 ? (p->pages - 1) * BE_PAGE : 0;
-    char remedy[96] = "try a tier with fewer bits, such as q4s, or fewer slots";
-    if (fits > 0) {
-        snprintf(remedy, sizeof remedy, "try --ctx %d, --kv fp8 or a tier with fewer bits", fits);
+    char remedy[160] = "try --max-draft 0, --verify-width 1, --cuda-graphs 0, fewer sequences or a "
+                       "tier with fewer bits, such as q4s";
+    char before[64] = "";
+    if (fits > 0 && !doing) {
+        snprintf(remedy, sizeof remedy,
+                 "try --ctx %d, --kv fp8, --max-draft 0 or a tier with fewer bits", fits);
+    } else if (fits > 0) {
+        snprintf(remedy, sizeof remedy,
+                 "something else has taken some of it; try a smaller --ctx than %d", fits);
     }
-    return err_set(e, QE_NOMEM,
-                   "%s has %.1f GB free; this needs %.1f GB of weights + %.1f GB of KV cache for "
-                   "%d tokens + %.1f GB of states + %.1f GB of work memory: %s",
-                   p->device, gb(p->free), gb(p->weights), gb(p->page * (uint64_t)pages),
-                   pages * BE_PAGE, gb(p->states), gb(other), remedy);
+    if (doing) {
+        snprintf(before, sizeof before, "out of memory %.40s: ", doing);
+    }
+    return err_set(
+        e, QE_NOMEM,
+        "%s%s %s %.1f GB free; this needs %.1f GB of weights + %.1f GB of KV cache for "
+        "%d tokens + %.1f GB of states + %.1f GB of work memory + %.1f GB for graphs and "
+        "the driver: %s",
+        before, p->device, doing ? "had" : "has", gb(p->free), gb(p->weights),
+        gb(p->page * (uint64_t)pages), pages * BE_PAGE, gb(p->states), gb(p->work),
+        gb(p->graphs + p->margin), remedy);
 }

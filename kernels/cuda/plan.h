@@ -17,7 +17,8 @@ struct cuda_needs {
 void cuda_plan_make(const struct cuda_needs *n, struct be_plan *out);
 
 /* QE_NOMEM with the plan in one line: what `pages` pages and the rest need, what is
- * free, and what would fit. */
-int cuda_plan_refuse(const struct be_plan *p, int pages, struct err *e);
+ * free, and what would fit. doing: what met the end of memory all the same, like
+ * "uploading the weights"; NULL when the plan itself says that it cannot be. */
+int cuda_plan_refuse(const struct be_plan *p, int pages, const char *doing, struct err *e);
 
 #endif

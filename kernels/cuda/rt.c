@@ -64,6 +64,11 @@ void *rt_stream(const struct rt *r)
     return r->stream;
 }
 
+int rt_device(const struct rt *r)
+{
+    return r->device;
+}
+
 const char *rt_reason(int code)
 {
     return cudaGetErrorString((cudaError_t)code);

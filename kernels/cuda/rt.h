@@ -25,6 +25,7 @@ int rt_open(int device, struct rt **out);
 void rt_close(struct rt *r);
 int rt_info(struct rt *r, struct rt_info *out);
 void *rt_stream(const struct rt *r); /* a cudaStream_t */
+int rt_device(const struct rt *r);
 
 /* CUDA's words for an error code; whether it means that memory ran out. */
 const char *rt_reason(int code);

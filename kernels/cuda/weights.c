@@ -1,7 +1,6 @@
 /* Weights on the device: one list of all matrices and vectors, their places in one
- * block of memory, the upload, and the comparison of what arrived. Raw rows go by
- * turns through two pinned buffers, which a team of threads fills, into two buffers on
- * the device, from which a kernel writes the tiles. */
+ * block of memory, and the comparison of what is there with what the host packs.
+ * upload.c brings them there. */
 #include "config.h"
 
 #include <stdatomic.h>
@@ -10,7 +9,6 @@
 
 #include "base/mem.h"
 #include "kernels/cuda/host.h"
-#include "kernels/cuda/repack.h"
 
 enum { ALIGN = 256, STAGE_BYTES = 64 << 20, BLOCKS = 4 /* row blocks of a tile */ };
 
@@ -122,8 +120,7 @@ size_t cuda_weights_place(struct backend *b, uint8_t *base)
 
 /* ---- packing on the host, for the comparison ---- */
 
-/* Bytes of a tile. */
-static size_t tile_bytes(const struct cu_mat *m)
+size_t cuda_tile_bytes(const struct cu_mat *m)
 {
     return (size_t)m->kg * cu_step_bytes(m->kind);
 }
@@ -143,7 +140,7 @@ static void pack_share(void *arg, int tid, int nt)
     (void)nt;
     struct pack_job *j = arg;
     const struct cu_mat *m = j->s->mat;
-    const size_t tile = tile_bytes(m);
+    const size_t tile = cuda_tile_bytes(m);
     for (;;) {
         int i = atomic_fetch_add(&j->next, 1);
         if (i >= j->n) {
@@ -162,211 +159,6 @@ static void pack(struct backend *b, const struct cuda_mat_src *s, int first, int
 {
     struct pack_job j = {.s = s, .first = first, .n = n, .out = out, .scales = scales};
     team_run(b->team, pack_share, &j);
-}
-
-/* ---- upload ---- */
-
-/* Two pairs of buffers: one is filled while the other is copied and unpacked. */
-struct upload {
-    struct backend *b;
-    uint8_t *host[2], *device[2];
-    struct rt_event *sent[2];
-    size_t size, done, total;
-    int at;
-    void (*progress)(void *ctx, double done);
-    void *ctx;
-};
-
-static int upload_begin(struct upload *u)
-{
-    u->at ^= 1;
-    return rt_wait(u->sent[u->at]);
-}
-
-static void upload_progress(struct upload *u, size_t bytes)
-{
-    u->done += bytes;
-    if (u->progress) {
-        u->progress(u->ctx, (double)u->done / (double)u->total);
-    }
-}
-
-struct copy_job {
-    uint8_t *dst;
-    const uint8_t *src;
-    size_t n;
-};
-
-static void copy_share(void *arg, int tid, int nt)
-{
-    const struct copy_job *j = arg;
-    const size_t piece = (j->n / (size_t)nt + 4095) / 4096 * 4096;
-    const size_t from = piece * (size_t)tid;
-    if (from < j->n) {
-        memcpy(j->dst + from, j->src + from, j->n - from < piece ? j->n - from : piece);
-    }
-}
-
-/* memcpy by all threads: from a mapped file it is the slowest step. */
-static void copy_bytes(struct backend *b, void *dst, const void *src, size_t n)
-{
-    struct copy_job j = {dst, src, n};
-    if (n < 1 << 20) {
-        memcpy(dst, src, n);
-    } else {
-        team_run(b->team, copy_share, &j);
-    }
-}
-
-static int upload_bytes(struct upload *u, const void *device, const void *host, size_t n)
-{
-    int rc = 0;
-    uint8_t *to = (uint8_t *)(uintptr_t)device;
-    for (size_t at = 0; at < n && rc == 0; at += u->size) {
-        const size_t k = n - at < u->size ? n - at : u->size;
-        rc = upload_begin(u);
-        if (rc == 0) {
-            copy_bytes(u->b, u->host[u->at], (const uint8_t *)host + at, k);
-            rc = rt_upload(u->b->rt, to + at, u->host[u->at], k);
-        }
-        rc = rc ? rc : rt_record(u->b->rt, u->sent[u->at]);
-        upload_progress(u, k);
-    }
-    return rc;
-}
-
-/* Bytes of one row of a source: codes or values, and scales. */
-static size_t row_bytes(const struct tensor *t, int k)
-{
-    size_t data = 0, scales = 0;
-    dtype_sizes(t->dtype, 1, (uint64_t)k, &data, &scales);
-    return data;
-}
-
-static size_t row_scales(const struct tensor *t, int k)
-{
-    size_t data = 0, scales = 0;
-    dtype_sizes(t->dtype, 1, (uint64_t)k, &data, &scales);
-    return scales;
-}
-
-static size_t aligned(size_t n)
-{
-    return (n + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-/* Bytes that the raw rows of n tiles take in a buffer. */
-static size_t raw_bytes(const struct cuda_mat_src *s, int n)
-{
-    const size_t rows = (size_t)n * 64 / (size_t)s->n_src;
-    size_t bytes = 0;
-    for (int i = 0; i < s->n_src; i++) {
-        bytes += aligned(rows * row_bytes(s->src[i], s->k)) +
-                 aligned(rows * row_scales(s->src[i], s->k));
-    }
-    return bytes;
-}
-
-/* Tiles first..first+n-1: raw rows to the device, tiles from them. */
-static int upload_tiles(struct upload *u, const struct cuda_mat_src *s, int first, int n)
-{
-    const struct cu_mat *m = s->mat;
-    const size_t tile = tile_bytes(m), per = 64 / (size_t)s->n_src;
-    struct cu_repack r = {.kind = m->kind,
-                          .n_src = s->n_src,
-                          .rows = m->rows,
-                          .k = s->k,
-                          .first = first,
-                          .n = n,
-                          .out = (uint8_t *)(uintptr_t)m->data + (size_t)first * tile};
-    if (m->row_scale) {
-        r.row_scale = (float *)(uintptr_t)m->row_scale + (size_t)first * 64;
-    }
-    uint8_t *host = u->host[u->at], *device = u->device[u->at];
-    size_t used = 0;
-    for (int i = 0; i < s->n_src; i++) {
-        const struct tensor *t = s->src[i];
-        const size_t data = row_bytes(t, s->k), scales = row_scales(t, s->k);
-        const size_t from = (size_t)first * per, all = (size_t)m->rows / (size_t)s->n_src;
-        const size_t rows = all - from < (size_t)n * per ? all - from : (size_t)n * per;
-        r.src[i].dtype = t->dtype;
-        r.src[i].data = device + used;
-        copy_bytes(u->b, host + used, (const uint8_t *)t->data + from * data, rows * data);
-        used += aligned(rows * data);
-        r.src[i].scales = device + used;
-        if (scales > 0) {
-            copy_bytes(u->b, host + used, (const uint8_t *)t->scales + from * scales,
-                       rows * scales);
-        }
-        used += aligned(rows * scales);
-    }
-    int rc = rt_upload(u->b->rt, device, host, used);
-    rc = rc ? rc : rt_record(u->b->rt, u->sent[u->at]);
-    rc = rc ? rc : cu_repack(&u->b->cu, &r);
-    upload_progress(u, (size_t)n * tile);
-    return rc;
-}
-
-static int upload_mat(struct upload *u, const struct cuda_mat_src *s)
-{
-    const struct cu_mat *m = s->mat;
-    const int most = (int)(u->size / raw_bytes(s, 1));
-    int rc = 0;
-    for (int at = 0; at < m->tiles && rc == 0; at += most) {
-        const int n = m->tiles - at < most ? m->tiles - at : most;
-        rc = upload_begin(u);
-        rc = rc ? rc : upload_tiles(u, s, at, n);
-    }
-    return rc;
-}
-
-static int upload_all(struct upload *u)
-{
-    struct backend *b = u->b;
-    int rc = 0;
-    for (int i = 0; i < b->n_vecs && rc == 0; i++) {
-        rc = upload_bytes(u, *b->vecs[i].to, b->vecs[i].t->data, b->vecs[i].t->size);
-    }
-    const struct tensor *t = &b->weights.embed;
-    rc = rc ? rc : upload_bytes(u, b->embed.data, t->data, t->size);
-    if (t->scale_size > 0) {
-        rc = rc ? rc : upload_bytes(u, b->embed.scales, t->scales, t->scale_size);
-    }
-    for (int i = 0; i < b->n_mats && rc == 0; i++) {
-        rc = upload_mat(u, &b->mats[i]);
-    }
-    return rc ? rc : rt_sync(b->rt);
-}
-
-int cuda_weights_upload(struct backend *b, void (*progress)(void *ctx, double done), void *ctx,
-                        struct err *e)
-{
-    struct upload u = {.b = b, .total = b->weight_bytes, .progress = progress, .ctx = ctx};
-    const bool pdl = b->cu.pdl;
-    u.size = b->weight_bytes < STAGE_BYTES ? aligned(b->weight_bytes) : STAGE_BYTES;
-    for (int i = 0; i < b->n_mats; i++) { /* at least one tile */
-        const size_t need = raw_bytes(&b->mats[i], 1);
-        u.size = need > u.size ? need : u.size;
-    }
-    int rc = 0;
-    for (int i = 0; i < 2 && rc == 0; i++) {
-        void *host = NULL, *device = NULL;
-        rc = rt_pin(b->rt, u.size, &host);
-        u.host[i] = host;
-        rc = rc ? rc : rt_alloc(b->rt, u.size, &device);
-        u.device[i] = device;
-        rc = rc ? rc : rt_event_create(b->rt, &u.sent[i]);
-    }
-    b->doing = "uploading the weights";
-    b->cu.pdl = false;
-    rc = rc ? rc : upload_all(&u);
-    b->cu.pdl = pdl;
-    for (int i = 0; i < 2; i++) {
-        rt_event_free(u.sent[i]);
-        rt_unpin(b->rt, u.host[i]);
-        rt_free(b->rt, u.device[i]);
-    }
-    return rc ? cuda_fail(b, rc, e) : 0;
 }
 
 /* ---- comparison ---- */
@@ -398,7 +190,7 @@ static int verify_mat(struct backend *b, const struct cuda_mat_src *s, uint8_t *
                       size_t size, struct err *e)
 {
     const struct cu_mat *m = s->mat;
-    const size_t tile = tile_bytes(m), scales = 64 * sizeof(float);
+    const size_t tile = cuda_tile_bytes(m), scales = 64 * sizeof(float);
     const int most = (int)(size / (tile + scales));
     int rc = 0;
     for (int at = 0; at < m->tiles && rc == 0; at += most) {
@@ -419,7 +211,7 @@ int cuda_weights_verify(struct backend *b, struct err *e)
 {
     size_t size = STAGE_BYTES;
     for (int i = 0; i < b->n_mats; i++) {
-        const size_t need = tile_bytes(b->mats[i].mat) + 64 * sizeof(float);
+        const size_t need = cuda_tile_bytes(b->mats[i].mat) + 64 * sizeof(float);
         size = need > size ? need : size;
     }
     uint8_t *want = mem_aligned(size);

@@ -45,7 +45,7 @@ size_t cuda_work_place(struct backend *b, uint8_t *base)
     b->m = take(&p, (s->mtp ? rows : 0) * hidden, sizeof(float));
     b->proj = take(&p, rows * ld, sizeof(float));
     b->logits_ld = ((size_t)s->vocab + 15) / 16 * 16;
-    b->logits = take(&p, CUDA_MAX_OUT * b->logits_ld, sizeof(float));
+    b->logits = take(&p, (size_t)b->max_out * b->logits_ld, sizeof(float));
     for (int i = 0; i < CUDA_BATCHES; i++) { /* one behind the other */
         b->rot[i] = take(&p, CU_ROWS * BE_ROT_DIM, sizeof(float));
     }
@@ -62,7 +62,7 @@ size_t cuda_work_place(struct backend *b, uint8_t *base)
     b->xt = take(&p, cu_xt_bytes(b->max_rows, s->hidden * (s->mtp ? 2 : 1)), 1);
     b->xt_mid = take(&p, cu_xt_bytes(b->max_rows, (int)most((size_t)s->ffn, mid)), 1);
     b->gdn_work = take(&p, cu_gdn_work(s->k_heads, s->v_heads, b->max_rows), 1);
-    b->attn_work = take(&p, cu_attn_work(s->q_heads, s->kv_heads, b->ctx, b->max_rows), 1);
+    b->attn_work = take(&p, cu_attn_work(s->q_heads, s->kv_heads, b->ctx, b->step_rows), 1);
     b->gemm_work = take(&p, cu_gemm_work(&b->cu), 1);
     b->argmax_work = take(&p, cu_argmax_work(s->vocab), 1);
     b->ids = take(&p, CUDA_MAX_OUT, sizeof(int32_t));

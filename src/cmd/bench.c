@@ -13,7 +13,9 @@
 #include "base/philox.h"
 #include "cmd/bandwidth.h"
 #include "cmd/cmd.h"
+#include "cmd/memplan.h"
 #include "cmd/model.h"
+#include "cmd/startup.h"
 #include "cmd/synth.h"
 
 #define MAX_LIST     32
@@ -213,16 +215,18 @@ static int bench_draft(struct bench *b, int depth, struct err *e)
     int seq = -1;
     double t[1000];
     int32_t ids[DRAFTS];
+    const int cap = engine_info(b->g)->max_draft, drafts = cap < DRAFTS ? cap : DRAFTS;
     const uint64_t bytes = engine_bytes_per_draft(b->g);
     if (bytes == 0) {
-        return err_set(e, QE_UNSUPPORTED, "the model has no MTP layer to draft with");
+        return err_set(e, QE_UNSUPPORTED,
+                       "the model has no MTP layer to draft with, or --max-draft 0 leaves it out");
     }
     int rc = fill_to(b, depth > 0 ? depth : 1, &seq, e);
     for (int rep = -2; rep < b->reps && rc == 0; rep++) { /* the first two warm up */
         int64_t start = clock_now(clock_real());
         int done = 0;
-        for (int k = 0; k < MAX_STEPS / DRAFTS && rc == 0; k++, done += DRAFTS) {
-            rc = engine_mtp_draft(b->g, seq, random_id(b), DRAFTS, ids, e);
+        for (int k = 0; k < MAX_STEPS / DRAFTS && rc == 0; k++, done += drafts) {
+            rc = engine_mtp_draft(b->g, seq, random_id(b), drafts, ids, e);
         }
         if (rep >= 0) {
             t[rep] = 1e3 * seconds_since(start) / done;
@@ -290,9 +294,9 @@ static int bench_prefill(struct bench *b, const char *what, int depth, int n, st
     return 0;
 }
 
-enum what { W_DECODE, W_PREFILL, W_DRAFT, W_TTFT, W_COUNT };
+enum what { W_DECODE, W_PREFILL, W_DRAFT, W_TTFT, W_START, W_COUNT };
 
-static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft", "ttft"};
+static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft", "ttft", "start"};
 
 struct plan {
     bool what[W_COUNT], one_seq;
@@ -303,7 +307,8 @@ static int read_plan(const struct conf *cf, struct plan *p, struct err *e)
 {
     const char *what = conf_str(cf, "what");
     if (!*what) {
-        return err_set(e, QE_USAGE, "--what is empty: it lists decode, prefill, draft, ttft");
+        return err_set(e, QE_USAGE,
+                       "--what is empty: it lists decode, prefill, draft, ttft, start");
     }
     while (*what) {
         const size_t n = strcspn(what, ",");
@@ -312,7 +317,8 @@ static int read_plan(const struct conf *cf, struct plan *p, struct err *e)
             k++;
         }
         if (k == W_COUNT) {
-            return err_set(e, QE_USAGE, "--what: \"%.*s\" is none of decode, prefill, draft, ttft",
+            return err_set(e, QE_USAGE,
+                           "--what: \"%.*s\" is none of decode, prefill, draft, ttft, start",
                            (int)n, what);
         }
         p->what[k] = true;
@@ -365,7 +371,9 @@ static int measure(struct bench *b, const struct plan *p, struct err *e)
     return rc;
 }
 
-static int run_plan(const struct conf *cf, struct engine *g, const struct plan *p, struct err *e)
+/* start: what has been measured of the start, taken over; NULL: nothing. */
+static int run_plan(const struct conf *cf, struct engine *g, const struct plan *p, json_t *start,
+                    struct err *e)
 {
     const struct engine_info *info = engine_info(g);
     uint64_t bytes = engine_bytes_per_step(g);
@@ -378,6 +386,7 @@ static int run_plan(const struct conf *cf, struct engine *g, const struct plan *
     if (rc == QE_UNSUPPORTED) {
         b.bw = bandwidth_measure(block, (int)conf_int(cf, "threads", 0));
     } else if (rc < 0) {
+        json_decref(start);
         return rc;
     }
     b.results = json_array();
@@ -390,12 +399,19 @@ static int run_plan(const struct conf *cf, struct engine *g, const struct plan *
             printf("%s\n", info->plan);
         }
     }
+    if (start) {
+        if (!b.json) {
+            startup_print(start);
+        }
+        add_result(&b, start);
+    }
     rc = measure(&b, p, e);
     if (rc == 0 && b.json) {
-        json_print_take(json_pack(
-            "{s:s, s:s, s:s, s:s, s:s?, s:i, s:f, s:f, s:O}", "model", info->model_name, "tier",
-            info->tier, "backend", info->backend, "device", info->device, "plan", info->plan,
-            "reps", b.reps, "read_gb_s", b.bw.read, "copy_gb_s", b.bw.copy, "results", b.results));
+        json_print_take(json_pack("{s:s, s:s, s:s, s:s, s:s?, s:o, s:i, s:f, s:f, s:O}", "model",
+                                  info->model_name, "tier", info->tier, "backend", info->backend,
+                                  "device", info->device, "plan", info->plan, "memory",
+                                  memplan_json(&info->memory), "reps", b.reps, "read_gb_s",
+                                  b.bw.read, "copy_gb_s", b.bw.copy, "results", b.results));
     }
     json_decref(b.results);
     return rc;
@@ -445,11 +461,50 @@ static int bench_synthetic(const struct conf *cf, const struct plan *p,
         rc = engine_open_source(&src, &o, &g, e);
     }
     if (rc == 0) {
-        rc = run_plan(cf, g, p, e);
+        rc = run_plan(cf, g, p, NULL, e);
     }
 out:
     engine_close(g);
     synth_free(s);
+    return rc;
+}
+
+/* Rows of one sequence are capped by two options. */
+static int check_width(const struct conf *cf, const struct plan *p, struct err *e)
+{
+    const int drafts = (int)conf_int(cf, "max-draft", ENGINE_MAX_DRAFT);
+    const struct engine_opts o = {.max_draft = drafts > 0 ? drafts : -1,
+                                  .verify_width = (int)conf_int(cf, "verify-width", 0)};
+    const int width = engine_width_of(&o), rows = largest(&p->rows);
+    return !p->one_seq || rows <= width
+               ? 0
+               : err_set(e, QE_USAGE,
+                         "--rows %d of one sequence are more than the verify width of %d "
+                         "(--verify-width, --max-draft)",
+                         rows, width);
+}
+
+static int bench_file(const struct conf *cf, const struct plan *p, const struct engine_opts *tweak,
+                      struct err *e)
+{
+    struct model m = {0};
+    json_t *start = NULL;
+    bool others = false;
+    for (int k = 0; k < W_COUNT; k++) {
+        others = others || (p->what[k] && k != W_START);
+    }
+    int rc = model_open(cf, &m, e);
+    const double opened = startup_age();
+    if (rc == 0) { /* a start by itself is that of any command */
+        rc = model_start(cf, &m, others ? tweak : NULL, e);
+    }
+    if (rc == 0 && p->what[W_START]) {
+        rc = startup_measure(m.engine, opened, container_file_size(m.file), &start, e);
+    }
+    if (rc == 0) {
+        rc = run_plan(cf, m.engine, p, start, e);
+    }
+    model_close(&m);
     return rc;
 }
 
@@ -468,6 +523,15 @@ int cmd_bench(const struct conf *cf, int nargs, char **args, struct err *e)
     if (rc < 0) {
         return rc;
     }
+    if (p.what[W_START] && conf_str(cf, "synthetic")) {
+        return err_set(
+            e, QE_USAGE,
+            "--what start wants a model file: make one with --write, and name it with -m");
+    }
+    rc = check_width(cf, &p, e);
+    if (rc < 0) {
+        return rc;
+    }
     struct engine_opts tweak = {.slots = (p.one_seq ? 1 : largest(&p.rows)) + 1};
     if (conf_int(cf, "ctx", 0) == 0) {
         tweak.ctx = plan_ctx(&p);
@@ -475,14 +539,5 @@ int cmd_bench(const struct conf *cf, int nargs, char **args, struct err *e)
     if (conf_str(cf, "synthetic")) {
         return bench_synthetic(cf, &p, &tweak, e);
     }
-    struct model m = {0};
-    rc = model_open(cf, &m, e);
-    if (rc == 0) {
-        rc = model_start(cf, &m, &tweak, e);
-    }
-    if (rc == 0) {
-        rc = run_plan(cf, m.engine, &p, e);
-    }
-    model_close(&m);
-    return rc;
+    return bench_file(cf, &p, &tweak, e);
 }

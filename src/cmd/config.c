@@ -1,11 +1,14 @@
-/* quasar config: the effective value of every setting and where it came from. */
+/* quasar config: the effective value of every setting and where it came from, and the
+ * memory that they take with the model. */
 #include "config.h"
 #include "cmd/cmd.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/jsonio.h"
+#include "cmd/memplan.h"
 
 static json_t *text_or_null(const char *s)
 {
@@ -34,6 +37,24 @@ static void print_row(const struct conf *cf, const struct conf_opt *o)
     }
 }
 
+/* The plan, or the reason why there is none: the settings are shown in either case. */
+static void add_plan(const struct conf *cf, json_t *root)
+{
+    struct err why = ERR_INIT;
+    struct engine_plan plan;
+    char *line = NULL;
+    const bool good = memplan_of(cf, &plan, &line, &why) == 0;
+    if (conf_flag(cf, "json")) {
+        json_t *o = good ? memplan_json(&plan) : json_object();
+        json_object_set_new(o, "line", text_or_null(line));
+        json_object_set_new(o, "error", text_or_null(good ? NULL : why.msg));
+        json_object_set_new(root, "memory", o);
+    } else {
+        printf("# memory: %s\n", good ? line : why.msg);
+    }
+    free(line);
+}
+
 int cmd_config(const struct conf *cf, int nargs, char **args, struct err *e)
 {
     if (nargs > 0) {
@@ -53,6 +74,7 @@ int cmd_config(const struct conf *cf, int nargs, char **args, struct err *e)
             print_row(cf, o);
         }
     }
+    add_plan(cf, root);
     if (conf_flag(cf, "json")) {
         json_print_take(root);
     } else {

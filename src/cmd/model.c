@@ -159,6 +159,9 @@ int model_engine_opts(const struct conf *cf, struct engine_opts *o, char *gpu_no
                                               : ECP_AUTO;
     const int graphs = (int)conf_int(cf, "cuda-graphs", 16);
     r.graphs = graphs > 0 ? graphs : -1;
+    const int drafts = (int)conf_int(cf, "max-draft", ENGINE_MAX_DRAFT);
+    r.max_draft = drafts > 0 ? drafts : -1;
+    r.verify_width = (int)conf_int(cf, "verify-width", 0);
     bool cuda = false;
     int rc = want_cuda(cf, r.device, &cuda, gpu_note, e);
     if (rc < 0) {

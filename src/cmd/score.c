@@ -227,7 +227,12 @@ static int score_ids(const struct scorer *s, const struct conf *cf, const struct
     json_t *root = json_object();
     json_object_set(root, "positions", r.positions);
     int depth = (int)conf_int(cf, "mtp", 0), seq = -1;
-    int rc = engine_seq_open(s->g, &seq, e);
+    int rc = 0;
+    if (depth > info->max_draft && info->mtp) {
+        rc = err_set(e, QE_USAGE, "--mtp %d is more than --max-draft %d allows", depth,
+                     info->max_draft);
+    }
+    rc = rc < 0 ? rc : engine_seq_open(s->g, &seq, e);
     if (rc == 0) {
         rc = score_tokens(s, seq, r.ids, r.n, row_and_hidden, &h, e);
     }

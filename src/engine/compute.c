@@ -65,11 +65,11 @@ static int check_prefill(const struct engine *g, const struct engine_prefill *p,
     int last = end - p->n < (end - 1) / BE_BLOCK * BE_BLOCK
                    ? (end - 1) / BE_BLOCK * BE_BLOCK - (end - p->n)
                    : 0;
-    if (p->n_want > g->ops->max_out || p->want[0] < last) {
+    if (p->n_want > g->max_out || p->want[0] < last) {
         return err_set(e, QE_USAGE,
                        "%d wanted rows from row %d: without a sink at most %d, all in the last "
                        "block of %d tokens",
-                       p->n_want, p->want[0], g->ops->max_out, BE_BLOCK);
+                       p->n_want, p->want[0], g->max_out, BE_BLOCK);
     }
     return 0;
 }
@@ -82,7 +82,7 @@ static int chunk_outputs(struct engine *g, const struct engine_prefill *p, int f
     int rc = 0;
     while (rc == 0 && *next_want < p->n_want && p->want[*next_want] < from + n) {
         int first = *next_want, k = 0;
-        while (k < g->ops->max_out && *next_want < p->n_want && p->want[*next_want] < from + n) {
+        while (k < g->max_out && *next_want < p->n_want && p->want[*next_want] < from + n) {
             int row = p->want[(*next_want)++] - from;
             g->head_rows[k] = row;
             g->out[k++] = (struct output){.row = row, .seq = p->seq, .pos = pos + row};
@@ -167,7 +167,7 @@ int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err 
 
 int engine_max_outputs(const struct engine *g)
 {
-    return g->ops->max_out;
+    return g->max_out;
 }
 
 /* ---- decode ---- */
@@ -198,6 +198,11 @@ static int group_rows(struct engine *g, const int *seqs, int n, struct be_span *
                 row_of[j] = row++;
                 span->n++;
             }
+        }
+        if (span->n > g->width) {
+            return err_set(e, QE_USAGE,
+                           "a step with %d rows of one sequence; the verify width is %d", span->n,
+                           g->width);
         }
         struct seq *s = NULL;
         int rc = engine_ready_for(g, seqs[i], span->n, &s, e);

@@ -21,9 +21,9 @@ static int check(struct engine *g, const struct engine_draft *d, struct err *e)
     if (!g->mtp) {
         return err_set(e, QE_UNSUPPORTED, "the model has no MTP layer, or it is switched off");
     }
-    if (d->depth < 1 || d->depth > ENGINE_MAX_DRAFT || s->len < 1) {
+    if (d->depth < 1 || d->depth > g->max_draft || s->len < 1) {
         return err_set(e, QE_USAGE, "%d drafts after %d tokens: 1 to %d after at least one token",
-                       d->depth, s->len, ENGINE_MAX_DRAFT);
+                       d->depth, s->len, g->max_draft);
     }
     return kv_writable(&g->pool, &s->kv, s->len - 1, s->len - 1 + d->depth, e);
 }

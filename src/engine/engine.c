@@ -1,13 +1,12 @@
 /* The engine's face: opening a model on a backend, and its sequences. A
  * sequence's number is the number of its recurrent-state slot. Computing is in
- * compute.c, whole states in state.c. */
+ * compute.c, whole states in state.c, the memory plan in plan.c. */
 #include "config.h"
 #include "engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/mem.h"
 #include "engine/impl.h"
 #include "format/container.h"
@@ -20,86 +19,6 @@
 #define NO_VERIFY                                                                                  \
     "this backend cannot verify drafts: the model speaks one token a step (--spec off)"
 
-/* Drafts may stand this far behind the last token of a full window. */
-#define PAGES_OF(ctx) kv_pages_for((ctx) + ENGINE_MAX_DRAFT)
-
-static uint64_t token_bytes(const struct be_shape *s, enum be_kv kv)
-{
-    uint64_t layers = s->mtp;
-    for (int i = 0; i < s->layers; i++) {
-        layers += s->attention[i];
-    }
-    const uint64_t width = kv == BE_KV_F32 ? 4 : kv == BE_KV_F16 ? 2 : 1;
-    return layers * 2 * (uint64_t)s->kv_heads * BE_HEAD_DIM * width;
-}
-
-/* How many pages may be taken: of a device's memory all that its plan leaves, of the
- * host's half of what is free. */
-static int page_budget(struct engine *g, const struct be_opts *bo, struct be_plan *plan,
-                       uint64_t *pages, struct err *e)
-{
-    if (g->ops->plan) {
-        int rc = g->ops->plan(&g->m.shape, &g->w.w, bo, plan, e);
-        *pages = rc == 0 ? (uint64_t)plan->pages : 0;
-        return rc;
-    }
-    uint64_t page = token_bytes(&g->m.shape, g->kv_format) * BE_PAGE;
-    *pages = page ? mem_available() / 2 / page : 1 << 20;
-    return 0;
-}
-
-/* The window: what was asked for, within the model's; automatically, what the budget
- * holds. All sequences together get up to the budget too, and never less than one
- * full window. */
-static int choose_pages(struct engine *g, const struct engine_opts *o, struct be_opts *bo,
-                        struct be_plan *plan, struct err *e)
-{
-    if (o->ctx < 0 || o->ctx > g->m.ctx_max) {
-        return err_set(e, QE_USAGE, "a window of %d tokens was asked for; the model's limit is %d",
-                       o->ctx, g->m.ctx_max);
-    }
-    g->ctx = o->ctx ? o->ctx : g->m.ctx_max;
-    uint64_t budget = 0;
-    bo->ctx = g->ctx + ENGINE_MAX_DRAFT;
-    int rc = page_budget(g, bo, plan, &budget, e);
-    if (rc < 0) {
-        return rc;
-    }
-    /* A device keeps its states for good: few of them where memory is short. */
-    while (g->ops->plan && o->slots == 0 && bo->slots > 2 && plan->states > plan->free / 8) {
-        bo->slots /= 2;
-        rc = page_budget(g, bo, plan, &budget, e);
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    if (o->ctx == 0 && (uint64_t)PAGES_OF(g->ctx) > budget) {
-        g->ctx = budget > 2 ? (int)(budget - 1) * BE_PAGE : BE_PAGE;
-        bo->ctx = g->ctx + ENGINE_MAX_DRAFT;
-    }
-    uint64_t most = (uint64_t)bo->slots * (uint64_t)PAGES_OF(g->ctx);
-    uint64_t least = (uint64_t)PAGES_OF(g->ctx);
-    uint64_t n = most < budget ? most : budget;
-    n = n > least ? n : least;
-    bo->pages = n < (1 << 24) ? (int)n : 1 << 24;
-    return 0;
-}
-
-static char *plan_line(const struct be_plan *p, const struct be_opts *bo)
-{
-    struct buf b = BUF_INIT;
-    const uint64_t kv = p->page * (uint64_t)bo->pages;
-    const uint64_t used = p->weights + kv + p->states + p->work + p->graphs;
-    buf_printf(&b,
-               "%s: %.1f GB of weights, %.1f GB of KV cache for %d tokens, %.1f GB of %d states, "
-               "%.1f GB of work memory, %.1f GB for %d graphs; %.1f of %.1f GB stay free",
-               p->device, (double)p->weights / 1e9, (double)kv / 1e9, bo->pages * BE_PAGE,
-               (double)p->states / 1e9, bo->slots, (double)p->work / 1e9, (double)p->graphs / 1e9,
-               bo->graphs, (double)(p->free > used ? p->free - used : 0) / 1e9,
-               (double)p->free / 1e9);
-    return buf_take(&b);
-}
-
 static int check_opts(const struct engine_opts *o, struct err *e)
 {
     if (o->backend == EB_CUDA && !backend_cuda()) {
@@ -110,6 +29,15 @@ static int check_opts(const struct engine_opts *o, struct err *e)
     if (o->slots < 0 || o->slots > MAX_SLOTS) {
         return err_set(e, QE_USAGE, "%d sequences at once were asked for; the limit is %d",
                        o->slots, MAX_SLOTS);
+    }
+    if (o->max_draft > ENGINE_MAX_DRAFT) {
+        return err_set(e, QE_USAGE, "chains of %d drafts were asked for; the limit is %d",
+                       o->max_draft, ENGINE_MAX_DRAFT);
+    }
+    if (o->verify_width < 0 || o->verify_width > BE_MAX_ROWS) {
+        return err_set(e, QE_USAGE,
+                       "%d rows of one sequence in a step were asked for; the limit is %d",
+                       o->verify_width, BE_MAX_ROWS);
     }
     if (o->chunk < 0 || o->chunk % BE_BLOCK != 0) {
         return err_set(e, QE_USAGE, "a prefill chunk of %d rows is not a multiple of %d", o->chunk,
@@ -135,55 +63,23 @@ static void fill_info(struct engine *g, const struct engine_source *s, const str
                                    .slots = g->slots.n,
                                    .hidden = g->m.shape.hidden,
                                    .layers = g->m.shape.layers,
+                                   .max_draft = g->max_draft,
+                                   .verify_width = g->width,
                                    .mtp = g->mtp,
                                    .no_verify = g->ops->fold ? NULL : NO_VERIFY,
                                    .eos = g->m.eos,
                                    .n_eos = g->m.n_eos};
 }
 
-/* Opens the backend. With EB_AUTO a device that is not there means the CPU. */
-static int open_ops(struct engine *g, const struct engine_opts *o, struct be_opts *bo,
-                    struct err *e)
+/* What lies behind the sequences' numbers. */
+static void open_tables(struct engine *g, int slots, int pages)
 {
-    struct be_plan plan = {.page = 0};
-    g->ops = o->backend != EB_CPU && backend_cuda() ? backend_cuda() : backend_cpu();
-    int rc = choose_pages(g, o, bo, &plan, e);
-    if (rc == QE_DEVICE && o->backend == EB_AUTO) {
-        g->ops = backend_cpu();
-        rc = choose_pages(g, o, bo, &plan, e);
-    }
-    if (rc == 0) {
-        rc = g->ops->open(&g->m.shape, &g->w.w, bo, o->progress, o->progress_ctx, &g->b, e);
-    }
-    if (rc == 0 && g->ops->plan) {
-        g->plan = plan_line(&plan, bo);
-    }
-    return rc;
-}
-
-static int open_backend(struct engine *g, const struct engine_opts *o, struct err *e)
-{
-    struct be_opts bo = {.threads = o->threads,
-                         .isa = o->isa,
-                         .device = o->device,
-                         .kv = g->kv_format,
-                         .slots = o->slots ? o->slots : DEFAULT_SLOTS,
-                         .max_prefill = g->chunk,
-                         .cuda_path = (enum be_cuda_path)o->cuda_path,
-                         .graphs = o->graphs < 0 ? 0
-                                   : o->graphs   ? o->graphs
-                                                 : DEFAULT_GRAPHS,
-                         .verify = o->verify};
-    int rc = open_ops(g, o, &bo, e);
-    if (rc < 0) {
-        return rc;
-    }
-    const int slots = bo.slots, pages = bo.pages;
     g->graph = (struct graph){g->ops, g->b, &g->m.shape};
     kv_pool_init(&g->pool, g->ops, g->b, pages);
     rstate_init(&g->slots, slots);
     g->seqs = mem_array((size_t)slots, sizeof *g->seqs);
-    size_t max_out = (size_t)g->ops->max_out;
+    g->max_out = g->ops->outputs ? g->ops->outputs(g->b) : g->ops->max_out;
+    const size_t max_out = (size_t)g->max_out;
     g->out = mem_array(max_out, sizeof *g->out);
     g->head_rows = mem_array(max_out, sizeof *g->head_rows);
     g->draws = mem_array(max_out, sizeof *g->draws);
@@ -193,13 +89,23 @@ static int open_backend(struct engine *g, const struct engine_opts *o, struct er
     g->scratch.pairs = mem_array(rows, sizeof *g->scratch.pairs);
     g->scratch.source = mem_array(rows, sizeof *g->scratch.source);
     g->scratch.spans = mem_array(BE_MAX_ROWS, sizeof *g->scratch.spans);
-    return 0;
 }
 
-int engine_open_source(const struct engine_source *s, const struct engine_opts *o,
-                       struct engine **out, struct err *e)
+static int drafts_of(const struct engine_opts *o)
 {
-    struct engine *g = mem_zalloc(sizeof *g);
+    return o->max_draft < 0 ? 0 : o->max_draft ? o->max_draft : ENGINE_MAX_DRAFT;
+}
+
+int engine_width_of(const struct engine_opts *o)
+{
+    const int width = o->verify_width ? o->verify_width : drafts_of(o) + 1;
+    return width < BE_MAX_ROWS ? width : BE_MAX_ROWS;
+}
+
+/* Reads and checks all that needs no backend. */
+static int prepare(struct engine *g, const struct engine_source *s, const struct engine_opts *o,
+                   struct be_opts *bo, struct err *e)
+{
     int rc = check_opts(o, e);
     if (rc == 0) {
         rc = model_config_read(s->config, &g->m, e);
@@ -207,29 +113,61 @@ int engine_open_source(const struct engine_source *s, const struct engine_opts *
     if (rc == 0 && s->generation) {
         rc = model_config_generation(&g->m, s->generation, s->generation_size, e);
     }
+    if (rc == 0 && (o->no_mtp || o->max_draft < 0)) {
+        g->m.shape.mtp = false;
+    }
     if (rc == 0) {
         rc = model_weights_read(s, &g->m, &g->w, e);
     }
     if (rc < 0) {
-        goto out_close;
+        return rc;
     }
     if (o->vocab_used > 0 && o->vocab_used < g->m.shape.vocab_used) {
         g->m.shape.vocab_used = o->vocab_used;
     }
-    g->mtp = g->m.shape.mtp && !o->no_mtp;
+    g->mtp = g->m.shape.mtp;
+    g->max_draft = g->mtp ? drafts_of(o) : 0;
+    g->width = engine_width_of(o);
     g->kv_format = o->kv == EKV_F32 ? BE_KV_F32 : o->kv == EKV_F8 ? BE_KV_F8 : BE_KV_F16;
     g->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     strncpy(g->digest, s->digest ? s->digest : "", sizeof g->digest - 1);
-    rc = open_backend(g, o, e);
-    if (rc < 0) {
-        goto out_close;
+    *bo = (struct be_opts){.threads = o->threads,
+                           .isa = o->isa,
+                           .device = o->device,
+                           .kv = g->kv_format,
+                           .slots = o->slots ? o->slots : DEFAULT_SLOTS,
+                           .max_prefill = g->chunk,
+                           .width = g->width,
+                           .cuda_path = (enum be_cuda_path)o->cuda_path,
+                           .graphs = o->graphs < 0 ? 0
+                                     : o->graphs   ? o->graphs
+                                                   : DEFAULT_GRAPHS,
+                           .verify = o->verify,
+                           .file = s->file};
+    return 0;
+}
+
+int engine_open_source(const struct engine_source *s, const struct engine_opts *o,
+                       struct engine **out, struct err *e)
+{
+    struct engine *g = mem_zalloc(sizeof *g);
+    struct be_opts bo;
+    struct engine_plan plan;
+    int rc = prepare(g, s, o, &bo, e);
+    rc = rc < 0 ? rc : plan_make(g, o, &bo, &plan, e);
+    if (rc == 0) {
+        rc = g->ops->open(&g->m.shape, &g->w.w, &bo, o->progress, o->progress_ctx, &g->b, e);
     }
+    if (rc < 0) {
+        engine_close(g);
+        return rc;
+    }
+    g->plan = g->ops->plan ? plan_line(&plan) : NULL;
+    open_tables(g, bo.slots, bo.pages);
     fill_info(g, s, o);
+    g->info.memory = plan;
     *out = g;
     return 0;
-out_close:
-    engine_close(g);
-    return rc;
 }
 
 static const struct tensor *find_in_container(void *ctx, const char *name)
@@ -237,13 +175,12 @@ static const struct tensor *find_in_container(void *ctx, const char *name)
     return container_find(ctx, name);
 }
 
-int engine_open(const struct container *c, const struct engine_opts *o, struct engine **out,
-                struct err *e)
+/* A container's parts; opts gets what the file says about the vocabulary. */
+static struct engine_source source_of(const struct container *c, struct engine_opts *opts)
 {
     const json_t *meta = container_meta(c);
-    struct engine_opts opts = *o;
-    if (opts.vocab_used == 0) {
-        opts.vocab_used = (int)json_integer_value(json_object_get(meta, "vocab_used"));
+    if (opts->vocab_used == 0) {
+        opts->vocab_used = (int)json_integer_value(json_object_get(meta, "vocab_used"));
     }
     struct engine_source s = {.find = find_in_container,
                               .ctx = (void *)(uintptr_t)c, /* only read through */
@@ -251,11 +188,36 @@ int engine_open(const struct container *c, const struct engine_opts *o, struct e
                               .name = json_string_value(json_object_get(meta, "name")),
                               .tier = json_string_value(json_object_get(meta, "tier")),
                               .digest = container_digest(c),
-                              .norms_folded = container_norms_folded(c)};
+                              .norms_folded = container_norms_folded(c),
+                              .file = container_map(c)};
     if (!container_get(c, CB_GENERATION, &s.generation, &s.generation_size)) {
         s.generation = NULL;
     }
+    return s;
+}
+
+int engine_open(const struct container *c, const struct engine_opts *o, struct engine **out,
+                struct err *e)
+{
+    struct engine_opts opts = *o;
+    const struct engine_source s = source_of(c, &opts);
     return engine_open_source(&s, &opts, out, e);
+}
+
+int engine_plan(const struct container *c, const struct engine_opts *o, struct engine_plan *out,
+                char **line, struct err *e)
+{
+    struct engine_opts opts = *o;
+    const struct engine_source s = source_of(c, &opts);
+    struct engine *g = mem_zalloc(sizeof *g);
+    struct be_opts bo;
+    int rc = prepare(g, &s, &opts, &bo, e);
+    rc = rc < 0 ? rc : plan_make(g, &opts, &bo, out, e);
+    if (rc == 0 && line) {
+        *line = plan_line(out);
+    }
+    engine_close(g);
+    return rc;
 }
 
 void engine_close(struct engine *g)
@@ -392,6 +354,7 @@ struct engine_counters engine_counters(const struct engine *g)
         g->ops->counters(g->b, &b);
         c.kernels = b.kernels;
         c.graphs = b.graphs;
+        c.upload_s = b.upload_s;
     }
     return c;
 }
@@ -405,6 +368,12 @@ int engine_bandwidth(struct engine *g, size_t bytes, double *read, double *copy,
 {
     return g->ops->bandwidth ? g->ops->bandwidth(g->b, bytes, read, copy, e)
                              : err_set(e, QE_UNSUPPORTED, "the backend computes in host memory");
+}
+
+int engine_upload_time(struct engine *g, uint64_t bytes, double *seconds, struct err *e)
+{
+    return g->ops->upload_time ? g->ops->upload_time(g->b, bytes, seconds, e)
+                               : err_set(e, QE_UNSUPPORTED, "the backend computes in host memory");
 }
 
 uint64_t engine_bytes_per_step(const struct engine *g)
@@ -424,6 +393,6 @@ uint64_t engine_bytes_per_row(const struct engine *g, int depth)
 {
     struct be_shape main_only = g->m.shape;
     main_only.mtp = false;
-    return token_bytes(&main_only, g->kv_format) * (uint64_t)(depth > 0 ? depth : 0) +
+    return plan_token_bytes(&main_only, g->kv_format) * (uint64_t)(depth > 0 ? depth : 0) +
            g->ops->state_size(g->b);
 }

@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/io.h"
 
 /*
  * The inference engine: one model, many sequences. Tokens in, logits and tokens
@@ -38,12 +39,33 @@ struct engine_opts {
      * the model file says, else the whole vocabulary. */
     int vocab_used;
     const char *fallback; /* why no GPU was chosen, for engine_info; copied; may be NULL */
-    bool no_mtp;          /* do not keep the MTP layer's cache: no drafts */
+    bool no_mtp;          /* leave the MTP layer out: no drafts */
+    /* Caps, which make the work memory and the cache smaller on a device: the deepest
+     * chain of drafts (0: ENGINE_MAX_DRAFT; negative: none, as no_mtp), and the rows of
+     * one sequence in a step (0: one more than the drafts, at most 16). */
+    int max_draft;
+    int verify_width;
     enum engine_cuda_path cuda_path;
     int graphs;  /* CUDA graphs kept; 0: 16, negative: none */
     bool verify; /* compare the weights on the device with the model file */
     void (*progress)(void *ctx, double done); /* 0..1 while weights load; may be NULL */
     void *progress_ctx;
+};
+
+/* What lies in the device's memory, in bytes. save_…: what the caps at their least
+ * would leave free. Without a device of its own memory (an empty name): the weights as
+ * they are mapped, the cache when it is full, and what the host has. */
+struct engine_plan {
+    char device[128];
+    uint64_t free; /* before */
+    uint64_t weights, kv, states, work, graphs, margin;
+    uint64_t left;    /* after all but the margin */
+    uint64_t missing; /* when it does not fit: that much */
+    uint64_t page;    /* of kv: BE_PAGE tokens */
+    int ctx, tokens, slots, n_graphs, verify_width, max_draft;
+    uint64_t save_width;  /* --verify-width 1 */
+    uint64_t save_draft;  /* --max-draft 0: the MTP layer with its cache */
+    uint64_t save_graphs; /* --cuda-graphs 0 */
 };
 
 struct engine_info {
@@ -53,7 +75,9 @@ struct engine_info {
     const char *device;   /* "AVX-512, 2 threads" */
     const char *fallback; /* why the GPU is not used, or NULL */
     const char *plan;     /* one line: what lies in the device's memory; NULL on the CPU */
+    struct engine_plan memory;
     int ctx, vocab, vocab_used, slots, hidden, layers;
+    int max_draft, verify_width; /* the caps: 0 drafts without an MTP layer */
     bool mtp;
     const char *no_verify; /* NULL: drafts can be verified; else why not */
     const int32_t *eos;
@@ -70,6 +94,13 @@ struct engine_sampling {
 /* c is borrowed and must outlive the engine. */
 int engine_open(const struct container *c, const struct engine_opts *o, struct engine **out,
                 struct err *e);
+/* The verify width that the options mean. */
+int engine_width_of(const struct engine_opts *o);
+
+/* What engine_open would take, without taking it; what does not fit is no error here.
+ * line (may be NULL) gets the plan in words; the caller frees it. */
+int engine_plan(const struct container *c, const struct engine_opts *o, struct engine_plan *out,
+                char **line, struct err *e);
 
 /* The same over tensors from elsewhere (made in memory): names, order and
  * conventions as container.h describes. Everything is borrowed and must outlive
@@ -83,6 +114,7 @@ struct engine_source {
     const char *name, *tier;
     const char *digest; /* identifies the weights: states of another are refused */
     bool norms_folded;
+    const struct io_map *file; /* that tensors lie in; may be NULL */
 };
 int engine_open_source(const struct engine_source *s, const struct engine_opts *o,
                        struct engine **out, struct err *e);
@@ -133,8 +165,8 @@ int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err 
 int engine_max_outputs(const struct engine *g);
 
 /* One decode step: appends tokens[i] to sequence seqs[i], 1..16 rows. Several
- * rows of one sequence are in order and equal the same steps one by one.
- * Output i is row i. */
+ * rows of one sequence, at most engine_info.verify_width, are in order and equal the
+ * same steps one by one. Output i is row i. */
 int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int n, struct err *e);
 
 /* ---- speculation ----
@@ -159,7 +191,7 @@ struct engine_draft {
     /* in */
     int seq;
     int32_t next; /* follows the sequence's last computed token */
-    int depth;    /* most drafts, 1 .. ENGINE_MAX_DRAFT */
+    int depth;    /* most drafts, 1 .. engine_info.max_draft */
     float least;  /* the chain ends before a draft whose margin is less; 0: never */
     /* out */
     int n;     /* drafts */
@@ -247,6 +279,7 @@ struct engine_counters {
     uint64_t draft_rows, draft_steps;
     double prefill_s, decode_s, draft_s;
     uint64_t kernels, graphs; /* kernels launched, alone or in graphs; graphs replayed */
+    double upload_s;          /* the weights' way to the device, at open */
 };
 struct engine_counters engine_counters(const struct engine *g);
 /* Bytes of weights one decode step reads, however many rows it has. */
@@ -258,6 +291,9 @@ uint64_t engine_bytes_per_draft(const struct engine *g);
 /* What the device's own memory gives, in GB (1e9 bytes) per second; QE_UNSUPPORTED
  * when the backend computes in host memory. */
 int engine_bandwidth(struct engine *g, size_t bytes, double *read, double *copy, struct err *e);
+/* Seconds that copying as many bytes to the device takes, from pinned memory as fast
+ * as it goes; QE_UNSUPPORTED when the backend computes in host memory. */
+int engine_upload_time(struct engine *g, uint64_t bytes, double *seconds, struct err *e);
 /* Makes a sequence of len tokens out of random numbers of sane size instead of
  * computing it, to measure at depths that would take long to fill. */
 int engine_seq_fill(struct engine *g, int seq, int len, struct err *e);

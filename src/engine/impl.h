@@ -8,7 +8,7 @@
 #include "engine/rstate.h"
 #include "engine/weights.h"
 
-/* Inside of the engine, shared by engine.c, compute.c and state.c. All of it
+/* Inside of the engine, shared by engine.c, plan.c, compute.c and state.c. All of it
  * belongs to the one thread that calls. */
 
 struct seq {
@@ -43,17 +43,20 @@ struct engine {
     struct graph graph;
     enum be_kv kv_format;
     int ctx, chunk;
-    bool mtp; /* the MTP layer's cache is kept */
+    int max_draft; /* the deepest chain of drafts; 0: no MTP layer */
+    int width;     /* rows of one sequence in a step at most */
+    bool mtp;      /* the MTP layer's cache is kept */
     char digest[65];
 
     struct kv_pool pool;
     struct rstate slots;
     struct seq *seqs; /* slots.n */
 
-    struct output *out; /* ops->max_out */
+    int max_out;        /* outputs of one computing call at most */
+    struct output *out; /* max_out */
     int n_out;          /* readable now; 0 when none */
     struct held held;
-    int32_t *head_rows; /* ops->max_out */
+    int32_t *head_rows; /* max_out */
     struct be_sample *draws;
     int32_t *ids;
     float *row; /* [vocab], for reading one output's logits */
@@ -63,6 +66,15 @@ struct engine {
     struct engine_info info;
     char *name, *tier, *fallback, *plan; /* of info; owned */
 };
+
+/* plan.c: picks the backend (with EB_AUTO a device that is not there means the CPU) and
+ * the window, completes bo by slots, pages and window, and says what that takes. */
+int plan_make(struct engine *g, const struct engine_opts *o, struct be_opts *bo,
+              struct engine_plan *out, struct err *e);
+/* In words, in one line; the caller frees. */
+char *plan_line(const struct engine_plan *p);
+/* Bytes of cache that a token takes. */
+uint64_t plan_token_bytes(const struct be_shape *s, enum be_kv kv);
 
 /* The sequence, or an error that names it. */
 int engine_seq_of(struct engine *g, int seq, struct seq **out, struct err *e);

@@ -367,6 +367,75 @@ static void outputs(void)
     ok(rc == QE_UNSUPPORTED && strstr(e.msg, "fp16"), "f32 keys are refused: %s", e.msg);
 }
 
+/* ---- memory ---- */
+
+/* Caps take less memory, change no bit, and are not overstepped. */
+static void caps(void)
+{
+    struct engine_opts o = {.slots = 2, .kv = EKV_F16};
+    const struct engine_plan *p[3];
+    struct engine *g[3];
+    float want[2 * TM_VOCAB], got[2 * TM_VOCAB];
+    struct err e = ERR_INIT;
+    for (int i = 0; i < 3; i++) {
+        o.verify_width = i == 1 ? 2 : 0;
+        o.max_draft = i == 1 ? 2 : i == 2 ? -1 : 0;
+        g[i] = open_engine(EB_CUDA, &o);
+        p[i] = &engine_info(g[i])->memory;
+    }
+    ok(p[1]->work + 64 * TM_VOCAB < p[0]->work && p[1]->weights == p[0]->weights &&
+           engine_max_outputs(g[1]) < engine_max_outputs(g[0]),
+       "a verify width of 2 takes %.1f kB less work memory",
+       (double)(p[0]->work - p[1]->work) / 1e3);
+    ok(p[2]->weights < p[0]->weights && p[2]->page < p[0]->page && p[2]->work < p[1]->work,
+       "without drafts the MTP layer is not there: %.2f MB instead of %.2f",
+       (double)p[2]->weights / 1e6, (double)p[0]->weights / 1e6);
+    ok(p[0]->save_draft >= p[0]->weights - p[2]->weights && p[0]->save_width > 0 &&
+           p[0]->save_graphs == p[0]->graphs && p[2]->save_draft == 0 && p[2]->save_width == 0,
+       "and the plan says so before");
+    const int seqs[3] = {open_seq(g[0]), open_seq(g[1]), open_seq(g[2])};
+    const int two[2][2] = {{seqs[0], seqs[0]}, {seqs[1], seqs[1]}};
+    const int three[3] = {seqs[1], seqs[1], seqs[1]};
+    int32_t ids[3];
+    decode(g[0], two[0], text, 2, want);
+    decode(g[1], two[1], text, 2, got);
+    bool good = same(got, want, 2);
+    decode(g[2], &seqs[2], text, 1, got);
+    ok(good && same(got, want, 1), "and the logits are the same, bit for bit");
+    int rc = engine_decode(g[1], three, text, 3, &e);
+    ok(rc == QE_USAGE && strstr(e.msg, "verify width is 2"), "three rows are refused: %s", e.msg);
+    rc = engine_mtp_draft(g[1], seqs[1], text[2], 3, ids, &e);
+    ok(rc == QE_USAGE && strstr(e.msg, "1 to 2"), "so are three drafts: %s", e.msg);
+    must(engine_mtp_draft(g[1], seqs[1], text[2], 2, ids, &e), &e);
+    rc = engine_mtp_draft(g[2], seqs[2], text[2], 1, ids, &e);
+    ok(rc == QE_UNSUPPORTED, "and a single one without: %s", e.msg);
+    for (int i = 0; i < 3; i++) {
+        engine_close(g[i]);
+    }
+}
+
+#ifdef QUASAR_TEST_EMULATED
+/* A device that is too small, and one that gives less than it says. */
+static void no_room(void)
+{
+    struct engine_opts o = {.backend = EB_CUDA, .ctx = 1024, .slots = 2, .chunk = 128};
+    struct engine *g = NULL;
+    struct err e = ERR_INIT;
+    setenv("QUASAR_EMU_FREE", "100", 1);
+    int rc = engine_open_source(testmodel_source(model), &o, &g, &e);
+    ok(rc == QE_NOMEM && !g && strstr(e.msg, "0.1 GB free") && strstr(e.msg, "--max-draft 0") &&
+           !strchr(e.msg, '\n'),
+       "too small: %s", e.msg);
+    unsetenv("QUASAR_EMU_FREE");
+    setenv("QUASAR_EMU_BLOCK", "1", 1);
+    rc = engine_open_source(testmodel_source(model), &o, &g, &e);
+    ok(rc == QE_NOMEM && !g && strstr(e.msg, "out of memory") && strstr(e.msg, "KV cache") &&
+           !strchr(e.msg, '\n'),
+       "less than it says: %s", e.msg);
+    unsetenv("QUASAR_EMU_BLOCK");
+}
+#endif
+
 int main(void)
 {
     const char *seed = getenv("QUASAR_TEST_SEED");
@@ -384,6 +453,10 @@ int main(void)
     cuts();
     graphs();
     draws();
+    caps();
+#ifdef QUASAR_TEST_EMULATED
+    no_room();
+#endif
     if (!QUICK) {
         outputs();
     }

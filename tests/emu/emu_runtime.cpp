@@ -6,6 +6,11 @@ extern "C" {
 
 cudaError_t cudaMalloc(void **p, size_t n)
 {
+    /* QUASAR_EMU_BLOCK: no block of more megabytes is to be had */
+    const char *mb = getenv("QUASAR_EMU_BLOCK");
+    if (mb && n > strtoull(mb, NULL, 10) << 20) {
+        return cudaErrorMemoryAllocation;
+    }
     if (posix_memalign(p, 256, n ? n : 1) != 0) {
         return cudaErrorMemoryAllocation;
     }

@@ -90,7 +90,7 @@ static void the_refusal_is_one_line_with_the_plan(void **state)
     cuda_plan_make(&n, &p);
     snprintf(p.device, sizeof p.device, "some card");
     assert_true(p.pages > 2);
-    assert_int_equal(cuda_plan_refuse(&p, 4096, &e), QE_NOMEM);
+    assert_int_equal(cuda_plan_refuse(&p, 4096, NULL, &e), QE_NOMEM);
     char remedy[64];
     snprintf(remedy, sizeof remedy, "--ctx %d", (p.pages - 1) * BE_PAGE);
     const char *const words[] = {"some card",      "20.0 GB free", "15.0 GB of weights",
@@ -104,8 +104,12 @@ static void the_refusal_is_one_line_with_the_plan(void **state)
     n.free = 10 * GB;
     cuda_plan_make(&n, &p);
     assert_int_equal(p.pages, 0);
-    assert_int_equal(cuda_plan_refuse(&p, 4, &e), QE_NOMEM);
+    assert_int_equal(cuda_plan_refuse(&p, 4, NULL, &e), QE_NOMEM);
     assert_non_null(strstr(e.msg, "q4s"));
+    assert_non_null(strstr(e.msg, "--verify-width 1"));
+    assert_int_equal(cuda_plan_refuse(&p, 4, "uploading the weights", &e), QE_NOMEM);
+    assert_ptr_equal(strstr(e.msg, "out of memory uploading the weights: "), e.msg);
+    assert_null(strchr(e.msg, '\n'));
 }
 
 int main(void)
