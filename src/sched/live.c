@@ -26,6 +26,7 @@ void live_unref(struct live *l)
 {
     if (atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) == 1) {
         free(l->ids);
+        spec_seq_free(l->q);
         free(l);
     }
 }

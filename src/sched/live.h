@@ -16,7 +16,8 @@ struct live {
     bool busy;   /* a running job has the sequence */
     int seq;     /* -1: none */
     int32_t *ids;
-    int n; /* tokens the sequence holds */
+    int n;              /* tokens the sequence holds */
+    struct spec_seq *q; /* what is known for drafting; NULL: nothing */
     uint64_t used;
 };
 

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "sched/live.h"
 #include "sched/queue.h"
+#include "sched/round.h"
 #include "sched/slot.h"
 #include "view/snap.h"
 
@@ -44,6 +45,7 @@ struct sched {
     /* engine thread */
     struct slot slots[ROWS];
     int n_run; /* jobs that may run at once */
+    struct spec spec;
     struct live **lives;
     size_t n_lives, cap_lives;
     uint64_t tick;
@@ -200,6 +202,16 @@ static void start(struct sched *s, struct job *j)
         l->used = ++s->tick;
     }
     slot_start(slot, j, seq, cached, sched_info(s)->ctx, ++s->tick);
+    if (spec_on(&s->spec)) {
+        slot->q = l && l->q ? l->q : spec_seq_create();
+        if (l) {
+            l->q = NULL;
+        }
+        if (cached == 0) {
+            spec_seq_reset(slot->q);
+        }
+        spec_seq_prompt(slot->q, j->prompt, j->n_prompt);
+    }
 }
 
 static void finish(struct sched *s, struct slot *slot, enum job_reason reason)
@@ -216,6 +228,12 @@ static void finish(struct sched *s, struct slot *slot, enum job_reason reason)
     } else {
         engine_seq_close(s->engine, slot->seq);
         free(slot->ids);
+    }
+    if (l) {
+        spec_seq_free(l->q);
+        l->q = slot->q;
+    } else {
+        spec_seq_free(slot->q);
     }
     slot->job = NULL;
     publish(s);
@@ -322,47 +340,28 @@ static void prefill_step(struct sched *s)
     }
 }
 
-/* One step of every sequence whose prompt is computed. */
+/* One round of every sequence whose prompt is computed. */
 static void decode_step(struct sched *s)
 {
     struct slot *who[ROWS];
-    int seqs[ROWS], outputs[ROWS];
-    int32_t tokens[ROWS], ids[ROWS];
-    struct engine_draw draws[ROWS];
+    struct round_end ends[ROWS];
+    struct round_cost cost;
     int n = 0;
     for (int i = 0; i < ROWS; i++) {
-        struct slot *c = &s->slots[i];
-        if (c->job && c->decoding) {
-            who[n] = c;
-            seqs[n] = c->seq;
-            outputs[n] = n;
-            tokens[n] = c->ids[c->n - 1];
-            draws[n] = slot_draw(c, NULL, 0);
-            n++;
+        if (s->slots[i].job && s->slots[i].decoding) {
+            who[n++] = &s->slots[i];
         }
     }
     if (n == 0) {
         return;
     }
-    int64_t t0 = clock_now(clock_real());
-    struct err e = ERR_INIT;
-    int rc = engine_decode(s->engine, seqs, tokens, n, &e);
-    if (rc == 0) {
-        rc = engine_sample(s->engine, outputs, draws, n, ids, &e);
-    }
-    double took = elapsed(t0);
+    round_run(s->engine, &s->spec, who, n, ends, &cost);
     s->count.steps++;
-    s->count.rows += (uint64_t)n;
+    s->count.rows += (uint64_t)cost.rows;
+    view_spec_add(&s->count.spec, &cost.spec);
     for (int i = 0; i < n; i++) {
-        struct job *j = who[i]->job;
-        j->stats.decode_s += took;
-        if (rc < 0) {
-            j->err = e;
-            finish(s, who[i], JR_ERROR);
-        } else if (slot_drawn(who[i], s->engine, i, ids[i], &j->err) < 0) {
-            finish(s, who[i], JR_ERROR);
-        } else {
-            take_token(s, who[i], ids[i]);
+        if (ends[i].over) {
+            finish(s, who[i], ends[i].reason);
         }
     }
 }
@@ -392,6 +391,11 @@ static void *engine_thread(void *arg)
         return NULL;
     }
     s->engine = engine_of(s->model);
+    rc = spec_init(&s->spec, &s->opts.spec, s->engine, &s->load_err);
+    if (rc < 0) {
+        set_state(s, SCHED_FAILED);
+        return NULL;
+    }
     int slots = engine_info(s->engine)->slots;
     s->n_run = slots < ROWS ? slots : ROWS;
     set_state(s, SCHED_READY);

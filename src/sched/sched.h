@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "engine/engine.h"
 #include "engine/load.h"
+#include "engine/spec.h"
 
 /*
  * The scheduler: owns the engine and its one thread. Jobs go in as token ids and
@@ -26,6 +27,7 @@ struct sched_opts {
     const char *path;          /* the model file; copied */
     bool verify;               /* check every weight's digest while loading */
     struct engine_opts engine; /* strings copied; progress is the scheduler's own */
+    struct spec_opts spec;     /* zero: as measured, with every drafter there is */
     int queue;                 /* jobs that may wait; 0: 64 */
     int wake_fd;               /* eventfd written when the state of loading changes; -1: none */
 };
@@ -99,6 +101,7 @@ struct job_stats {
     int rounds; /* passes of the model that gave a token, the prompt's last included */
     int drafted, accepted;
     double prefill_s, decode_s;
+    struct view_spec spec; /* of the decode rounds; rounds shared with other jobs count whole */
 };
 
 /* QE_BUSY: the queue is full, or the model is not loaded. QE_NOMEM: the prompt
@@ -125,6 +128,7 @@ void job_free(struct job *j);
 struct sched_counters {
     int waiting, running, idle_lives;
     uint64_t steps, rows, chunks;
+    struct view_spec spec; /* of all jobs since the start */
 };
 struct sched_counters sched_counters(const struct sched *s);
 

@@ -65,6 +65,7 @@ int slot_prefill(struct slot *s, struct engine *g, int rows, bool *got, int32_t 
     if (!last) {
         return 0;
     }
+    j->stats.rounds++;
     const int output = 0;
     const struct engine_draw draw = slot_draw(s, NULL, 0);
     rc = engine_sample(g, &output, &draw, 1, id, e);
@@ -100,9 +101,11 @@ bool slot_accept(struct slot *s, int32_t id, enum job_reason *reason)
     }
     s->ids[s->n++] = id;
     s->decoding = true;
-    j->stats.rounds++;
     job_token(j, id);
     rules_take(j->rules, id);
+    if (s->q) {
+        spec_seq_push(s->q, &id, 1);
+    }
     for (size_t i = 0; i < j->n_stop && j->stats.output_tokens >= j->min_tokens; i++) {
         if (j->stop[i] == id) {
             *reason = JR_STOP;

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/spec.h"
 #include "sched/job.h"
 
 /* One running sequence. Engine thread only. */
@@ -12,10 +13,11 @@ struct slot {
     int seq;
     int32_t *ids; /* prompt, then every token drawn */
     int n, cap;
-    int done;       /* prompt tokens computed */
-    bool decoding;  /* the prompt is computed; ids[n - 1] is to be computed next */
-    int limit;      /* most tokens to draw */
-    uint64_t order; /* of admission */
+    int done;           /* prompt tokens computed */
+    bool decoding;      /* the prompt is computed; ids[n - 1] is to be computed next */
+    int limit;          /* most tokens to draw */
+    struct spec_seq *q; /* what drafts are made from; NULL: none are */
+    uint64_t order;     /* of admission */
 };
 
 /* ctx: the window; cached: tokens the sequence already holds. */

@@ -36,6 +36,9 @@ struct engine {
     int out_drawn[16];
     int out_len[16];
     int n_out;
+    int wrong; /* one draft in so many */
+    int n_held, held_seq[16];
+    int32_t held_token[16];
 };
 
 struct engine_model {
@@ -160,6 +163,8 @@ int engine_load(const char *path, bool verify, const struct engine_opts *o,
         .eos = &g->eos_id,
         .n_eos = 1,
     };
+    g->info.mtp = setting(path, "mtp", 0);
+    g->wrong = setting(path, "wrong", 5);
     g->eos = setting(path, "eos", 0);
     g->eos_id = setting(path, "eos_id", 2);
     g->step_us = setting(path, "step_us", 0);
@@ -320,6 +325,81 @@ int engine_sample(struct engine *g, const int *outputs, const struct engine_draw
         }
     }
     return 0;
+}
+
+/* Like engine_decode on copies, which engine_commit makes true. */
+int engine_verify(struct engine *g, const int *seqs, const int32_t *tokens, int n, struct err *e)
+{
+    struct seq was[MAX_SEQS];
+    memcpy(was, g->seqs, sizeof was);
+    int rc = engine_decode(g, seqs, tokens, n, e);
+    fake_log.verify_calls++;
+    memcpy(g->seqs, was, sizeof was);
+    g->n_held = rc == 0 ? n : 0;
+    for (int i = 0; i < n; i++) {
+        g->held_seq[i] = seqs[i];
+        g->held_token[i] = tokens[i];
+    }
+    return rc;
+}
+
+int engine_commit(struct engine *g, const int *seqs, const int *keep, int n, struct err *e)
+{
+    (void)e;
+    assert(g->n_held > 0);
+    for (int i = 0; i < n; i++) {
+        int left = keep[i];
+        for (int k = 0; k < g->n_held && left > 0; k++) {
+            if (g->held_seq[k] == seqs[i]) {
+                feed(g, seqs[i], g->held_token[k]);
+                g->seqs[seqs[i]].drawn++;
+                left--;
+            }
+        }
+        assert(left == 0);
+    }
+    g->n_held = 0;
+    return 0;
+}
+
+/* What will be drawn greedily, except that some drafts are wrong: one in `wrong`. */
+int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e)
+{
+    (void)e;
+    g->n_out = g->n_held = 0;
+    for (int i = 0; i < n; i++) {
+        const struct seq *s = &g->seqs[d[i].seq];
+        assert(s->open && s->len > 0);
+        uint64_t h = mix(s->h, d[i].next);
+        for (int k = 0; k < d[i].depth; k++) {
+            int32_t id = draw(h, s->len + k + 1, g->info.vocab_used, g->eos, 0, 0);
+            id = g->eos == 0 && id == g->eos_id ? 3 : id;
+            if (script.n > 0) {
+                const int at = s->drawn + 1 + k;
+                id = at < script.n ? script.ids[at] : g->eos_id;
+            }
+            if (h % (uint64_t)g->wrong == 0) {
+                id = id == 5 ? 6 : 5;
+            }
+            d[i].ids[k] = id;
+            d[i].margins[k] = 1;
+            h = mix(h, id);
+        }
+        d[i].n = d[i].steps = d[i].depth;
+    }
+    return 0;
+}
+
+uint64_t engine_bytes_per_step(const struct engine *g)
+{
+    (void)g;
+    return 100;
+}
+
+uint64_t engine_bytes_per_draft(const struct engine *g)
+{
+    (void)g;
+    return 5;
 }
 
 int engine_logprobs(struct engine *g, int output, int32_t id, int n_top, struct engine_logprob *out,

@@ -1,0 +1,69 @@
+/* Means follow slowly and are not moved far by one slow round: a machine's other
+ * work is not ours. */
+#include "config.h"
+#include "engine/cost.h"
+
+#define SLOWEST 16   /* measurements a mean remembers, about */
+#define SLOPE   0.06 /* of a further row beyond what was measured, in one row's cost */
+
+void cost_init(struct cost *c, const struct engine *g)
+{
+    *c = (struct cost){.draft_share = 0.05};
+    const uint64_t step = engine_bytes_per_step(g);
+    if (step > 0) {
+        c->draft_share = (double)engine_bytes_per_draft(g) / (double)step;
+    }
+}
+
+void cost_add(struct cost_mean *m, double s, uint64_t round)
+{
+    if (m->n > 2 && s > 2 * m->s) {
+        s = 2 * m->s;
+    }
+    m->n++;
+    m->s += (s - m->s) / (m->n < SLOWEST ? m->n : SLOWEST);
+    m->when = round;
+}
+
+/* A whole number of rows. */
+static double whole(const struct cost *c, int rows)
+{
+    if (c->step[rows].n > 0) {
+        return c->step[rows].s;
+    }
+    int lo = rows, hi = rows;
+    while (lo > 0 && c->step[lo].n == 0) {
+        lo--;
+    }
+    while (hi <= COST_ROWS && c->step[hi].n == 0) {
+        hi++;
+    }
+    if (lo > 0 && hi <= COST_ROWS) {
+        const double part = (double)(rows - lo) / (hi - lo);
+        return c->step[lo].s + part * (c->step[hi].s - c->step[lo].s);
+    }
+    if (lo > 0) {
+        return c->step[lo].s * (1 + SLOPE * (rows - lo));
+    }
+    return hi <= COST_ROWS ? c->step[hi].s / (1 + SLOPE * (hi - rows)) : 0;
+}
+
+double cost_step(const struct cost *c, double rows)
+{
+    const int lo = (int)rows;
+    if (lo >= COST_ROWS) {
+        return whole(c, COST_ROWS);
+    }
+    const double a = whole(c, lo);
+    return a + (rows - lo) * (whole(c, lo + 1) - a);
+}
+
+double cost_draft(const struct cost *c, int seqs)
+{
+    for (int i = seqs; i > 0; i--) {
+        if (c->draft[i].n > 0) {
+            return c->draft[i].s * (1 + SLOPE * (seqs - i));
+        }
+    }
+    return c->draft_share * cost_step(c, seqs);
+}

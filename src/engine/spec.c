@@ -1,0 +1,361 @@
+/* The choice of drafters and depths. For each sequence two curves are drawn, one for
+ * each drafter: the chance that its first, second … draft is used. The better one
+ * (tokens per second, by measured costs) is taken; then rows are handed out to the
+ * likeliest drafts of all sequences, as many as make the whole round fastest. */
+#include "config.h"
+#include "engine/spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#define WORTH      1.02 /* times faster than not drafting, or it is not done */
+#define KNOW_FIRST 2    /* plain steps before anything else: what a round without drafts costs */
+#define KNOW_AGAIN 512  /* rounds after which that is measured again */
+#define TRY_AGAIN  48   /* rounds without MTP drafts after which one is made, to learn */
+
+int spec_mode_of(const char *word)
+{
+    static const char *const words[] = {"auto", "off", "mtp", "suffix", "mtp+suffix"};
+    for (int i = 0; i < 5; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+int spec_init(struct spec *s, const struct spec_opts *o, const struct engine *g, struct err *e)
+{
+    const struct engine_info *info = engine_info(g);
+    const bool wants_mtp = o->mode != SPEC_OFF && o->mode != SPEC_SUFFIX;
+    const bool wants_suffix = o->mode != SPEC_OFF && o->mode != SPEC_MTP;
+    if (o->mode != SPEC_AUTO && o->mode != SPEC_OFF && info->no_verify) {
+        return err_set(e, QE_UNSUPPORTED, "%s", info->no_verify);
+    }
+    if (wants_mtp && o->mode != SPEC_AUTO && !info->mtp) {
+        return err_set(e, QE_UNSUPPORTED,
+                       "%s has no MTP layer to draft with (--spec suffix needs none)",
+                       info->model_name);
+    }
+    *s = (struct spec){.mtp = wants_mtp && info->mtp && !info->no_verify,
+                       .suffix = wants_suffix && !info->no_verify,
+                       .free = o->mode == SPEC_AUTO,
+                       .draft = o->draft};
+    cost_init(&s->cost, g);
+    return 0;
+}
+
+bool spec_on(const struct spec *s)
+{
+    return s->mtp || s->suffix;
+}
+
+/* ---- one conversation ---- */
+
+void spec_seq_reset(struct spec_seq *q)
+{
+    static const struct spec_class_rate rates[SC_COUNT] = {
+        [SC_LOST0] = {0.35F, 0.85F}, [SC_LOST1] = {0.5F, 0.9F}, [SC_LOST2] = {0.7F, 0.92F},
+        [SC_LOST3] = {0.8F, 0.93F},  [SC_4] = {0.35F, 0.75F},   [SC_6] = {0.5F, 0.8F},
+        [SC_8] = {0.65F, 0.85F},     [SC_12] = {0.8F, 0.92F},   [SC_20] = {0.9F, 0.95F},
+        [SC_40] = {0.95F, 0.97F},
+    };
+    suffix_clear(&q->text);
+    ladder_init(&q->ladder);
+    memcpy(q->rate, rates, sizeof rates);
+    q->quiet = 0;
+}
+
+struct spec_seq *spec_seq_create(void)
+{
+    struct spec_seq *q = mem_zalloc(sizeof *q);
+    suffix_init(&q->text);
+    spec_seq_reset(q);
+    return q;
+}
+
+void spec_seq_free(struct spec_seq *q)
+{
+    if (q) {
+        suffix_fini(&q->text);
+        free(q);
+    }
+}
+
+void spec_seq_prompt(struct spec_seq *q, const int32_t *ids, int n)
+{
+    suffix_clear(&q->text);
+    suffix_push(&q->text, ids, n);
+}
+
+void spec_seq_push(struct spec_seq *q, const int32_t *ids, int n)
+{
+    suffix_push(&q->text, ids, n);
+}
+
+/* ---- what drafts are worth ---- */
+
+/* Of the drafts of one source for one sequence. */
+struct curve {
+    int most;
+    float used[VIEW_DRAFTS]; /* chance that draft i is made and right, with all before it */
+    float made[VIEW_DRAFTS]; /* … that it is made, and costs a row */
+};
+
+static struct curve mtp_curve(const struct ladder *l, int most)
+{
+    struct curve c = {.most = most < l->level ? most : l->level};
+    float used = 1, made = 1;
+    for (int i = 0; i < c.most; i++) {
+        made *= l->go_on;
+        used *= l->go_on * l->right;
+        c.used[i] = used;
+        c.made[i] = made;
+    }
+    return c;
+}
+
+static struct curve suffix_curve(const struct spec_seq *q, const struct suffix_guess *g, int most)
+{
+    struct curve c = {.most = g->n < most ? g->n : most};
+    float used = q->rate[g->class].first;
+    for (int i = 0; i < c.most; i++) {
+        c.used[i] = used;
+        c.made[i] = 1;
+        used *= q->rate[g->class].more;
+    }
+    return c;
+}
+
+/* The state of one plan: rows given to each sequence. */
+struct plan {
+    const struct curve *curve[COST_ROWS];
+    bool mtp[COST_ROWS];
+    int n;
+    int rows[COST_ROWS];
+};
+
+/* Tokens per second of the rows handed out; 0 while costs are not known. */
+static double speed(const struct spec *s, const struct plan *p)
+{
+    double tokens = p->n, rows = p->n, drafts = 0;
+    for (int step = 0; step < VIEW_DRAFTS; step++) { /* draft steps, each for those left */
+        int seqs = 0;
+        float chance = 0;
+        for (int i = 0; i < p->n; i++) {
+            if (p->mtp[i] && step < p->rows[i]) {
+                const float here = step > 0 ? p->curve[i]->made[step - 1] : 1;
+                chance = here > chance ? here : chance;
+                seqs++;
+            }
+        }
+        drafts += seqs > 0 ? (double)chance * cost_draft(&s->cost, seqs) : 0;
+    }
+    for (int i = 0; i < p->n; i++) {
+        for (int k = 0; k < p->rows[i]; k++) {
+            tokens += (double)p->curve[i]->used[k];
+            rows += (double)p->curve[i]->made[k];
+        }
+    }
+    const double seconds = drafts + cost_step(&s->cost, rows);
+    return seconds > 0 ? tokens / seconds : 0;
+}
+
+/* Hands rows out to the likeliest drafts; the best number of them stands in p->rows.
+ * least: so many at any rate. Returns the speed. */
+static double hand_out(const struct spec *s, struct plan *p, int least)
+{
+    int best_rows[COST_ROWS] = {0};
+    memset(p->rows, 0, sizeof p->rows);
+    double best = least > 0 ? 0 : speed(s, p);
+    for (int given = 1; given <= COST_ROWS - p->n; given++) {
+        int who = -1;
+        for (int i = 0; i < p->n; i++) {
+            const int k = p->rows[i];
+            if (k < p->curve[i]->most &&
+                (who < 0 || p->curve[i]->used[k] > p->curve[who]->used[p->rows[who]])) {
+                who = i;
+            }
+        }
+        if (who < 0) {
+            break;
+        }
+        p->rows[who]++;
+        const double v = speed(s, p);
+        if (v > best || given <= least) {
+            best = v;
+            memcpy(best_rows, p->rows, sizeof best_rows);
+        }
+    }
+    memcpy(p->rows, best_rows, sizeof best_rows);
+    return best;
+}
+
+static double alone(const struct spec *s, const struct curve *c, bool mtp)
+{
+    struct plan p = {.curve = {c}, .mtp = {mtp}, .n = 1};
+    return c->most > 0 ? hand_out(s, &p, 1) : 0;
+}
+
+/* ---- a round ---- */
+
+struct offer {
+    struct suffix_guess guess;
+    struct curve suffix, mtp;
+};
+
+/* Every round the same number: from the text when it has a good match, else from the
+ * MTP layer. */
+static void fixed(const struct spec *s, struct spec_part *p, const struct offer *o, int most)
+{
+    const bool match = o->suffix.most > 0 && (!s->mtp || o->guess.match >= 12);
+    p->source = match ? VS_SUFFIX : s->mtp ? VS_MTP : VS_NONE;
+    p->ceiling = match && o->suffix.most < most ? o->suffix.most : most;
+}
+
+/* As many as pay. */
+static void measured(const struct spec *s, struct spec_part *p, const struct offer *o, int n)
+{
+    struct plan plan = {.n = n};
+    bool probe = false;
+    for (int i = 0; i < n; i++) {
+        const double by_mtp = alone(s, &o[i].mtp, true);
+        const double by_text = alone(s, &o[i].suffix, false);
+        plan.mtp[i] = by_mtp > by_text;
+        plan.curve[i] = plan.mtp[i] ? &o[i].mtp : &o[i].suffix;
+        probe |= s->mtp && p[i].q->quiet >= TRY_AGAIN && o[i].mtp.most > 0;
+    }
+    const struct plan none = plan;
+    const bool blank = s->free && (s->cost.step[n].n < KNOW_FIRST ||
+                                   s->cost.round - s->cost.step[n].when > KNOW_AGAIN);
+    if (blank) {
+        memset(plan.rows, 0, sizeof plan.rows);
+    } else if (hand_out(s, &plan, s->free ? 0 : n) < WORTH * speed(s, &none) && s->free) {
+        memset(plan.rows, 0, sizeof plan.rows);
+        for (int i = 0; probe && i < n; i++) {
+            if (p[i].q->quiet >= TRY_AGAIN && o[i].mtp.most > 0) {
+                plan.mtp[i] = true;
+                plan.rows[i] = 1;
+                break; /* one at a time */
+            }
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        p[i].ceiling = plan.rows[i];
+        p[i].source = plan.rows[i] == 0 ? VS_NONE : plan.mtp[i] ? VS_MTP : VS_SUFFIX;
+    }
+}
+
+static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n, struct err *e)
+{
+    struct engine_draft d[COST_ROWS];
+    int who[COST_ROWS], k = 0, steps = 0;
+    for (int i = 0; i < n; i++) {
+        if (p[i].source == VS_MTP) {
+            who[k] = i;
+            d[k++] = (struct engine_draft){.seq = p[i].seq,
+                                           .next = p[i].pending,
+                                           .depth = p[i].ceiling,
+                                           .least = s->draft ? 0 : LADDER_THETA};
+        }
+    }
+    if (k == 0) {
+        return 0;
+    }
+    const int64_t start = clock_now(clock_real());
+    int rc = engine_draft(g, d, k, e);
+    for (int i = 0; i < k && rc == 0; i++) {
+        struct spec_part *to = &p[who[i]];
+        to->n = d[i].n;
+        to->steps = d[i].steps;
+        memcpy(to->ids, d[i].ids, (size_t)d[i].n * sizeof *to->ids);
+        steps = d[i].steps > steps ? d[i].steps : steps;
+    }
+    if (rc == 0) {
+        cost_add(&s->cost.draft[k], clock_seconds(clock_now(clock_real()) - start) / steps,
+                 s->cost.round);
+    }
+    return rc;
+}
+
+int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, struct err *e)
+{
+    struct offer o[COST_ROWS];
+    s->cost.round++;
+    for (int i = 0; i < n; i++) {
+        int most = COST_ROWS - n < VIEW_DRAFTS ? COST_ROWS - n : VIEW_DRAFTS;
+        most = most < p[i].room ? most : p[i].room;
+        o[i] = (struct offer){.guess = {0}};
+        if (s->suffix && most > 0) {
+            suffix_guess(&p[i].q->text, most, &o[i].guess);
+            o[i].suffix = suffix_curve(p[i].q, &o[i].guess, most);
+        }
+        if (s->mtp && engine_seq_len(g, p[i].seq) > 0) {
+            o[i].mtp = mtp_curve(&p[i].q->ladder, most);
+        }
+        p[i].source = VS_NONE;
+        p[i].n = p[i].steps = p[i].ceiling = 0;
+        p[i].class = o[i].guess.class;
+    }
+    if (s->draft) {
+        int left = COST_ROWS - n;
+        for (int i = 0; i < n; i++) {
+            int most = s->draft < left ? s->draft : left;
+            most = most < p[i].room ? most : p[i].room;
+            if (most > 0) {
+                fixed(s, &p[i], &o[i], most);
+                left -= p[i].ceiling;
+            }
+        }
+    } else {
+        measured(s, p, o, n);
+    }
+    for (int i = 0; i < n; i++) {
+        if (p[i].source == VS_SUFFIX) {
+            p[i].n = p[i].ceiling;
+            memcpy(p[i].ids, o[i].guess.ids, (size_t)p[i].n * sizeof *p[i].ids);
+        }
+    }
+    return run_mtp(s, g, p, n, e);
+}
+
+/* ---- afterwards ---- */
+
+static void rate_learn(struct spec_class_rate *r, int drafted, int accepted)
+{
+    r->first += ((accepted > 0 ? 1.0F : 0.0F) - r->first) / 8;
+    for (int i = 1; i < drafted && i <= accepted; i++) {
+        r->more += ((i < accepted ? 1.0F : 0.0F) - r->more) / 32;
+    }
+}
+
+void spec_learn(struct spec *s, const struct spec_part *p, int n, const int *accepted,
+                double step_s, struct view_spec *const *stats)
+{
+    int rows = n;
+    for (int i = 0; i < n; i++) {
+        struct spec_seq *q = p[i].q;
+        rows += p[i].n;
+        q->quiet = p[i].source == VS_MTP ? 0 : q->quiet + 1;
+        if (p[i].source == VS_MTP) {
+            ladder_observe(&q->ladder, p[i].ceiling, p[i].steps, p[i].n, accepted[i]);
+        } else if (p[i].source == VS_SUFFIX) {
+            rate_learn(&q->rate[p[i].class], p[i].n, accepted[i]);
+        }
+        struct view_spec *v = stats[i];
+        if (!v) {
+            continue;
+        }
+        const enum view_source src = p[i].n > 0 ? p[i].source : VS_NONE;
+        v->rounds[src]++;
+        v->tokens[src] += 1 + (uint64_t)accepted[i];
+        for (int k = 0; k < p[i].n; k++) {
+            v->drafted[src][k]++;
+            v->accepted[src][k] += k < accepted[i];
+        }
+    }
+    cost_add(&s->cost.step[rows], step_s, s->cost.round);
+}
