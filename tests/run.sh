@@ -32,7 +32,7 @@ empty() { [ ! -s "$1" ]; }
 one_line() { [ "$(wc -l <"$1")" -eq 1 ]; }
 keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1" | grep -o '"[a-z_]*":' | tr -d '":\n ' ; }
 
-echo 1..50
+echo 1..57
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -88,6 +88,29 @@ go 0 -p hi -n 60 --temp 0 --think off --ignore-eos --json && grep -q '"finish_re
 ok '--ignore-eos goes on'
 go 0 -p 'How many days are in a week?' --seed 3 --stop days && ! grep -q days "$t/out"
 ok '--stop ends the answer before it'
+
+# rules and log probabilities
+go 0 -p hi --think off --temp 0 --json -n 5 --logit-bias 100:20 &&
+    grep -q '"tokens":\[100,100,100,100,100\]' "$t/out"
+ok '--logit-bias wins over everything'
+go 0 -p hi --think off --temp 0 --json -n 5 --logit-bias 100:20 --presence 2 --frequency 2 --repetition 1.5 &&
+    ! grep -q '"tokens":\[100,100,100,100,100\]' "$t/out" && grep -q '"tokens":\[100,' "$t/out"
+ok 'penalties take it back'
+go 0 -p 'How many days are in a week?' --think off --temp 0 --json -n 60 && grep -q '"finish_reason":"stop"' "$t/out" &&
+    go 0 -p 'How many days are in a week?' --think off --temp 0 --json -n 60 --min-tokens 60 &&
+    grep -q '"finish_reason":"length"' "$t/out"
+ok '--min-tokens puts the end off'
+go 0 -p hi --think off --temp 0 --json -n 4 --logprobs 2 &&
+    [ "$(grep -o '"rank":1,"top":\[{"id":[0-9]*,"logprob":-[0-9.e-]*,"rank":1},{"id":[0-9]*,"logprob":-[0-9.]*,"rank":2}\]' "$t/out" | wc -l)" -eq 4 ]
+ok '--logprobs lists every token and the likeliest'
+go 0 -p hi --think off --temp 0 --json-stream -n 4 --logprobs 0 &&
+    [ "$(tail -2 "$t/out" | head -1 | grep -o '"top":\[\]' | wc -l)" -eq 4 ]
+ok '… also as an event'
+go 2 -p x --logprobs 1 && go 2 -p x --json --logprobs 21 && go 2 -p x --logit-bias 5 && go 2 -p x --logit-bias 5:101 &&
+    go 2 -p x --presence 3 && go 2 -p x --repetition 0 && one_line "$t/err"
+ok 'rules out of range are usage errors'
+go 1 -p x --logit-bias 999999:1 && one_line "$t/err" && go 1 -p x -n 4 --min-tokens 5 && one_line "$t/err"
+ok '… and what only the model can tell is a failure'
 
 # JSON
 go 0 -p 'How many days are in a week?' --seed 3 --json && one_line "$t/out" &&

@@ -65,7 +65,7 @@ static const struct key_action table[] = {
      {NULL},
      "/set",
      "KEY VALUE",
-     "temp, top-k, top-p, min-p, seed, max-tokens, effort"},
+     "temp, top-k, top-p, min-p, presence, frequency, repetition, seed, max-tokens, effort"},
     {ACT_EMACS, 0, {NULL}, "/emacs", NULL, "Emacs keys in the composer"},
     {ACT_VI, 0, {NULL}, "/vi", NULL, "vi keys in the composer"},
     {ACT_KEYS, 0, {NULL}, "/keys", NULL, "every key"},

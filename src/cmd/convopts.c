@@ -3,6 +3,7 @@
 #include "config.h"
 #include "cmd/convopts.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +20,41 @@ static int tristate(const struct conf *cf, const char *name)
     return conf_is_word(cf, name, "on") || conf_is_word(cf, name, "yes");
 }
 
+static int parse_bias(const char *text, struct conv_bias *out, struct err *e)
+{
+    char *end = NULL;
+    errno = 0;
+    const long id = strtol(text, &end, 10);
+    const bool has_id = end != text && *end == ':' && id >= 0 && id <= INT32_MAX && errno == 0;
+    const char *number = has_id ? end + 1 : text;
+    const double value = strtod(number, &end);
+    if (!has_id || end == number || *end || !(value >= -100 && value <= 100)) {
+        return err_set(e, QE_USAGE,
+                       "logit-bias: \"%.60s\" is not ID:B, a token id and a number from -100 to "
+                       "100",
+                       text);
+    }
+    *out = (struct conv_bias){(int32_t)id, (float)value};
+    return 0;
+}
+
+static int biases(const struct conf *cf, struct conv_opts *o, struct convopts *s, struct err *e)
+{
+    o->n_bias = conf_list_len(cf, "logit-bias");
+    s->bias = mem_array(o->n_bias + 1, sizeof *s->bias);
+    o->bias = s->bias;
+    int rc = 0;
+    for (size_t i = 0; i < o->n_bias && rc == 0; i++) {
+        rc = parse_bias(conf_list_at(cf, "logit-bias", i), &s->bias[i], e);
+    }
+    return rc;
+}
+
 int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s, struct err *e)
 {
     s->path = NULL;
     s->stops = NULL;
+    s->bias = NULL;
     s->gpu_note[0] = 0;
     int rc = model_find(conf_str(cf, "model"), &s->path, e);
     if (rc < 0) {
@@ -54,8 +86,12 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
     o->top_p = conf_num(cf, "top-p", NAN);
     o->min_p = conf_num(cf, "min-p", NAN);
     o->top_k = (int)conf_int(cf, "top-k", -2);
+    o->presence = conf_num(cf, "presence", NAN);
+    o->frequency = conf_num(cf, "frequency", NAN);
+    o->repetition = conf_num(cf, "repetition", NAN);
     o->seed = conf_int(cf, "seed", -1);
     o->max_tokens = (int)conf_int(cf, "max-tokens", -1);
+    o->min_tokens = (int)conf_int(cf, "min-tokens", 0);
     o->n_stop = conf_list_len(cf, "stop");
     s->stops = mem_array(o->n_stop + 1, sizeof *s->stops);
     for (size_t i = 0; i < o->n_stop; i++) {
@@ -66,11 +102,12 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
         }
     }
     o->stop = s->stops;
-    return 0;
+    return biases(cf, o, s, e);
 }
 
 void convopts_free(struct convopts *s)
 {
     free(s->path);
     free(s->stops);
+    free(s->bias);
 }

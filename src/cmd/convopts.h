@@ -10,6 +10,7 @@
 struct convopts {
     char *path; /* of the model file */
     const char **stops;
+    struct conv_bias *bias;
     char gpu_note[256];
 };
 

@@ -230,6 +230,7 @@ static int run(const struct conf *cf, const struct prompt_in *p, struct err *e)
     }
     o.ignore_eos = conf_flag(cf, "ignore-eos");
     o.slots = 1;
+    o.logprobs = (int)conf_int(cf, "logprobs", -1);
     struct runout out = {
         .form = conf_flag(cf, "json")          ? OUT_JSON
                 : conf_flag(cf, "json-stream") ? OUT_STREAM
@@ -264,6 +265,9 @@ int cmd_run(const struct conf *cf, int nargs, char **args, struct err *e)
     }
     if (conf_flag(cf, "json") && conf_flag(cf, "json-stream")) {
         return err_set(e, QE_USAGE, "--json and --json-stream cannot be given together");
+    }
+    if (conf_str(cf, "logprobs") && !conf_flag(cf, "json") && !conf_flag(cf, "json-stream")) {
+        return err_set(e, QE_USAGE, "--logprobs goes with --json or --json-stream");
     }
     struct prompt_in p = {0};
     int rc = gather(cf, &p, e);

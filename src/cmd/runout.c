@@ -121,6 +121,32 @@ static void add_figures(json_t *o, const struct chat_result *r)
     json_object_set_new(o, "seed", json_integer((json_int_t)r->seed));
 }
 
+static json_t *logprob_of(const struct conv_logprob *p)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "id", json_integer(p->id));
+    json_object_set_new(o, "logprob", json_real((double)p->logprob));
+    json_object_set_new(o, "rank", json_integer(p->rank));
+    return o;
+}
+
+/* One object for every token, the likeliest ones in its top. */
+static json_t *logprobs_of(const struct chat_result *r)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < r->n_ids; i++) {
+        const struct conv_logprob *p = r->logprobs + i * (size_t)r->n_logprobs;
+        json_t *o = logprob_of(p);
+        json_t *top = json_array();
+        for (int k = 1; k < r->n_logprobs; k++) {
+            json_array_append_new(top, logprob_of(&p[k]));
+        }
+        json_object_set_new(o, "top", top);
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
 static void print_object(const struct runout *o, const struct chat_result *r)
 {
     json_t *v = json_object();
@@ -132,6 +158,9 @@ static void print_object(const struct runout *o, const struct chat_result *r)
     json_object_set_new(v, "text", str_of(&r->text));
     json_object_set_new(v, "finish_reason", json_string(conv_reason_word(r->reason)));
     add_figures(v, r);
+    if (r->n_logprobs > 0) {
+        json_object_set_new(v, "logprobs", logprobs_of(r));
+    }
     if (r->thought.len > 0) {
         json_object_set_new(v, "thought", str_of(&r->thought));
     }
@@ -193,6 +222,11 @@ static void stream_end(const struct chat_result *r)
     json_t *v = stream_event("stats");
     add_figures(v, r);
     stream(v);
+    if (r->n_logprobs > 0) {
+        v = stream_event("logprobs");
+        json_object_set_new(v, "logprobs", logprobs_of(r));
+        stream(v);
+    }
     v = stream_event("end");
     json_object_set_new(v, "finish_reason", json_string(conv_reason_word(r->reason)));
     json_object_set_new(v, "output_tokens", json_integer((json_int_t)r->n_ids));

@@ -43,7 +43,11 @@ struct turn {
     struct split_out said; /* everything so far */
     size_t posted_thought, posted_text, posted_calls;
     struct tok_ids ids;
+    struct conv_logprob *logprobs; /* [logprobs_cap][n_logprobs], of ids */
+    size_t logprobs_cap;
+    int n_logprobs;
     struct engine_draw draw;
+    struct engine_rules rules;
     bool stopped; /* by a stop string: what still comes is not part of it */
     bool cancel;  /* the reader asked */
     int64_t began, first, saved_at;
@@ -86,7 +90,8 @@ struct conv {
     /* constant after conv_open */
     struct conv_opts opts; /* strings owned */
     char **stops;
-    int wake_fd; /* eventfd: commands, engine, room for events */
+    struct engine_bias *bias; /* opts.n_bias */
+    int wake_fd;              /* eventfd: commands, engine, room for events */
     pthread_t worker;
     struct post *post;
 

@@ -29,8 +29,12 @@ struct conv_opts conv_opts_default(void)
         .top_p = NAN,
         .min_p = NAN,
         .top_k = -2,
+        .presence = NAN,
+        .frequency = NAN,
+        .repetition = NAN,
         .seed = -1,
         .max_tokens = -1,
+        .logprobs = -1,
     };
 }
 
@@ -61,6 +65,11 @@ static void copy_opts(struct conv *c, const struct conv_opts *o)
         c->stops[i] = mem_strdup(o->stop[i]);
     }
     c->opts.stop = (const char *const *)c->stops;
+    c->bias = mem_array(o->n_bias + 1, sizeof *c->bias);
+    for (size_t i = 0; i < o->n_bias; i++) {
+        c->bias[i] = (struct engine_bias){o->bias[i].id, o->bias[i].value};
+    }
+    c->opts.bias = NULL; /* it is there */
 }
 
 static void free_opts(struct conv *c)
@@ -78,6 +87,7 @@ static void free_opts(struct conv *c)
         free(c->stops[i]);
     }
     free(c->stops);
+    free(c->bias);
 }
 
 /* The number of value in the list of names that ends with NULL. */

@@ -18,6 +18,11 @@
 struct conv;
 struct chat;
 
+struct conv_bias {
+    int32_t id;
+    float value; /* added to the token's logit; -100 .. 100 */
+};
+
 struct conv_opts {
     const char *model;              /* path of the model file */
     const char *backend, *isa, *kv; /* as the options; NULL: auto */
@@ -33,8 +38,13 @@ struct conv_opts {
     /* sampling; a NaN or -2 means the model's default */
     double temp, top_p, min_p;
     int top_k;
+    double presence, frequency, repetition;
     int64_t seed;   /* -1: a fresh one per turn */
     int max_tokens; /* -1: to the end of the window */
+    int min_tokens; /* neither an end nor a stop text before so many */
+    const struct conv_bias *bias;
+    size_t n_bias;
+    int logprobs; /* -1: none; else also of so many of the likeliest tokens */
     const char *const *stop;
     size_t n_stop;
     bool ignore_eos; /* go on past the end-of-turn token */
@@ -113,6 +123,14 @@ void chat_stop(struct chat *t);
 void chat_clear(struct chat *t);
 bool chat_busy(const struct chat *t);
 
+/* What the model thought of a token, before anything a setting does: its log
+ * probability, and 1 + how many tokens are likelier. */
+struct conv_logprob {
+    int32_t id;
+    float logprob;
+    int rank;
+};
+
 /* One answer as a whole. */
 struct chat_result {
     enum conv_reason reason;
@@ -120,6 +138,8 @@ struct chat_result {
     struct buf calls; /* tool calls, a JSON array; empty when there are none */
     int32_t *ids;     /* every token drawn, an ending one included */
     size_t n_ids;
+    struct conv_logprob *logprobs; /* [n_ids][n_logprobs]: the token, then the likeliest */
+    int n_logprobs;                /* 0: not asked for */
     int prompt_tokens, cached_tokens;
     int rounds; /* passes of the model that gave a token */
     int drafted, accepted;
@@ -130,9 +150,9 @@ struct chat_result {
  * the next event of this chat is taken. */
 const struct chat_result *chat_last(const struct chat *t);
 /* Changes one setting for the turns that follow: temp, top-k, top-p, min-p,
- * seed, max-tokens (as the options of these names), think (on, off), effort,
- * system (any text); the value "default" goes back to the model's own (system:
- * none). QE_USAGE names the key, the value and what is allowed. */
+ * presence, frequency, repetition, seed, max-tokens, min-tokens (as the options of these names),
+ * think (on, off), effort, system (any text); the value "default" goes back to the model's own
+ * (system: none). QE_USAGE names the key, the value and what is allowed. */
 int chat_set(struct chat *t, const char *key, const char *value, struct err *e);
 
 #endif

@@ -166,6 +166,7 @@ bool post_take(struct post *p, struct post_item *item)
 void chat_result_free(struct chat_result *r)
 {
     if (r) {
+        free(r->logprobs);
         buf_free(&r->text);
         buf_free(&r->thought);
         buf_free(&r->calls);

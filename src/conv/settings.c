@@ -24,8 +24,12 @@ void settings_from(struct settings *s, const struct conv_opts *o)
         .top_p = o->top_p,
         .min_p = o->min_p,
         .top_k = o->top_k,
+        .presence = o->presence,
+        .frequency = o->frequency,
+        .repetition = o->repetition,
         .seed = o->seed,
         .max_tokens = o->max_tokens,
+        .min_tokens = o->min_tokens,
         .think = o->think,
         .preserve = o->preserve,
         .effort = dup_or_null(o->effort),
@@ -47,13 +51,14 @@ void settings_fini(struct settings *s)
     memset(s, 0, sizeof *s);
 }
 
-static int set_num(double *out, const char *key, const char *value, double hi, struct err *e)
+static int set_num(double *out, const char *key, const char *value, double lo, double hi,
+                   struct err *e)
 {
     char *end = NULL;
     double v = strtod(value, &end);
-    if (end == value || *end || !(v >= 0 && v <= hi)) {
-        return err_set(e, QE_USAGE, "%s is \"%s\"; it must be a number from 0 to %g, or default",
-                       key, value, hi);
+    if (end == value || *end || !(v >= lo && v <= hi)) {
+        return err_set(e, QE_USAGE, "%s is \"%s\"; it must be a number from %g to %g, or default",
+                       key, value, lo, hi);
     }
     *out = v;
     return 0;
@@ -97,27 +102,39 @@ static int set_words(struct settings *s, const char *key, const char *value, str
 
 int settings_set(struct settings *s, const char *key, const char *value, struct err *e)
 {
-    bool def = strcmp(value, "default") == 0;
-    if (strcmp(key, "temp") == 0) {
-        return def ? (s->temp = NAN, 0) : set_num(&s->temp, key, value, 100, e);
+    const struct {
+        const char *key;
+        double *value, lo, hi;
+    } nums[] = {
+        {"temp", &s->temp, 0, 100},          {"top-p", &s->top_p, 0, 1},
+        {"min-p", &s->min_p, 0, 1},          {"presence", &s->presence, -2, 2},
+        {"frequency", &s->frequency, -2, 2}, {"repetition", &s->repetition, 0.01, 100},
+    };
+    const struct {
+        const char *key;
+        int *value, lo, def;
+    } ints[] = {
+        {"top-k", &s->top_k, -1, -2},
+        {"max-tokens", &s->max_tokens, 1, -1},
+        {"min-tokens", &s->min_tokens, 0, 0},
+    };
+    const bool def = strcmp(value, "default") == 0;
+    for (size_t i = 0; i < sizeof nums / sizeof *nums; i++) {
+        if (strcmp(key, nums[i].key) == 0) {
+            return def ? (*nums[i].value = NAN, 0)
+                       : set_num(nums[i].value, key, value, nums[i].lo, nums[i].hi, e);
+        }
     }
-    if (strcmp(key, "top-p") == 0) {
-        return def ? (s->top_p = NAN, 0) : set_num(&s->top_p, key, value, 1, e);
-    }
-    if (strcmp(key, "min-p") == 0) {
-        return def ? (s->min_p = NAN, 0) : set_num(&s->min_p, key, value, 1, e);
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
+        if (strcmp(key, ints[i].key) == 0) {
+            int64_t v = ints[i].def;
+            int rc = def ? 0 : set_int(&v, key, value, ints[i].lo, 1 << 20, e);
+            *ints[i].value = rc == 0 ? (int)v : *ints[i].value;
+            return rc;
+        }
     }
     if (strcmp(key, "seed") == 0) {
         return def ? (s->seed = -1, 0) : set_int(&s->seed, key, value, 0, INT64_MAX, e);
-    }
-    if (strcmp(key, "top-k") == 0 || strcmp(key, "max-tokens") == 0) {
-        bool k = key[0] == 't';
-        int64_t v = k ? -2 : -1;
-        int rc = def ? 0 : set_int(&v, key, value, k ? -1 : 1, 1 << 20, e);
-        if (rc == 0) {
-            *(k ? &s->top_k : &s->max_tokens) = (int)v;
-        }
-        return rc;
     }
     if (strcmp(key, "system") == 0) {
         free(s->system);
@@ -137,8 +154,8 @@ int settings_set(struct settings *s, const char *key, const char *value, struct 
         return 0;
     }
     return err_set(e, QE_USAGE,
-                   "there is no setting \"%s\"; there are temp, top-k, top-p, min-p, seed, "
-                   "max-tokens, think, effort, system",
+                   "there is no setting \"%s\"; there are temp, top-k, top-p, min-p, presence, "
+                   "frequency, repetition, seed, max-tokens, min-tokens, think, effort, system",
                    key);
 }
 
@@ -149,6 +166,16 @@ static uint64_t fresh_seed(void)
         v = (uint64_t)clock_now(clock_real());
     }
     return v >> 1; /* fits --seed, so that any answer can be asked for again */
+}
+
+struct engine_rules settings_rules(const struct settings *s, struct engine_sampling model)
+{
+    return (struct engine_rules){
+        .repetition = isnan(s->repetition) ? model.repetition : (float)s->repetition,
+        .frequency = isnan(s->frequency) ? model.frequency : (float)s->frequency,
+        .presence = isnan(s->presence) ? model.presence : (float)s->presence,
+        .min_tokens = s->min_tokens,
+    };
 }
 
 struct engine_draw settings_draw(const struct settings *s, struct engine_sampling model)

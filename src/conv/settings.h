@@ -9,11 +9,13 @@
 struct settings {
     double temp, top_p, min_p; /* NaN: the model's */
     int top_k;                 /* -2: the model's */
-    int64_t seed;              /* -1: a fresh one */
-    int max_tokens;            /* -1: to the end of the window */
-    int think, preserve;       /* -1: the template's */
-    char *effort;              /* NULL: the template's */
-    char *system;              /* NULL: none */
+    double presence, frequency, repetition;
+    int64_t seed;   /* -1: a fresh one */
+    int max_tokens; /* -1: to the end of the window */
+    int min_tokens;
+    int think, preserve; /* -1: the template's */
+    char *effort;        /* NULL: the template's */
+    char *system;        /* NULL: none */
 };
 
 void settings_from(struct settings *s, const struct conv_opts *o);
@@ -21,6 +23,9 @@ void settings_copy(struct settings *dst, const struct settings *src);
 void settings_fini(struct settings *s);
 /* As chat_set. */
 int settings_set(struct settings *s, const char *key, const char *value, struct err *e);
+
+/* The rules of these settings for a model; no bias. */
+struct engine_rules settings_rules(const struct settings *s, struct engine_sampling model);
 
 /* The draw these settings mean for a model; a fresh seed where none is set. */
 struct engine_draw settings_draw(const struct settings *s, struct engine_sampling model);

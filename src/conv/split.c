@@ -57,6 +57,10 @@ static void let_out(struct split *s, const struct buf *b, struct split_out *out)
 static void answer(struct split *s, const struct buf *b, struct split_out *out)
 {
     struct buf through = BUF_INIT;
+    if (s->deaf) {
+        let_out(s, b, out);
+        return;
+    }
     if (b->len > 0 && stop_feed(&s->stop, b->data, b->len, &through)) {
         s->stopped = true;
     }
@@ -82,6 +86,11 @@ static void end_calls(struct split *s, struct split_out *out)
         toolcall_finish(s->calls);
         take_calls(s, out);
     }
+}
+
+void split_listen(struct split *s, bool on)
+{
+    s->deaf = !on;
 }
 
 bool split_token(struct split *s, int32_t id, struct split_out *out)

@@ -18,6 +18,7 @@ struct split {
     const struct tokenizer *tok;
     struct detok detok;
     bool plain; /* all of it is the answer */
+    bool deaf;  /* stop strings are not looked for yet */
     struct think think;
     struct stop stop;
     struct toolcall *calls; /* NULL: not looked for */
@@ -35,6 +36,9 @@ struct split_out {
 int split_init(struct split *s, const struct tokenizer *tok, bool plain, bool opens_thought,
                const char *const *stops, size_t n_stops, const json_t *tools, struct err *e);
 void split_fini(struct split *s);
+/* Whether stop strings are looked for in what comes from now on; at first they are. One
+ * that has begun before is not found. */
+void split_listen(struct split *s, bool on);
 /* True once a stop string was found; nothing comes out after that. */
 bool split_token(struct split *s, int32_t id, struct split_out *out);
 /* The stream is over: releases what was held back. */

@@ -107,11 +107,13 @@ static void save(struct chat *t, const char *finish, const struct job_stats *st)
     }
     if (st) {
         json_t *o = json_pack(
-            "{s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:f, s:f, s:f, s:i}", "prompt_tokens",
-            st->prompt_tokens, "cached_tokens", st->cached_tokens, "output_tokens", (int)u->ids.n,
-            "rounds", st->rounds, "prefill_s", st->prefill_s, "decode_s", st->decode_s, "seed",
-            (json_int_t)u->draw.seed, "temp", (double)u->draw.temp, "top_p", (double)u->draw.top_p,
-            "min_p", (double)u->draw.min_p, "top_k", u->draw.top_k);
+            "{s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:f, s:f, s:f, s:i, s:f, s:f, s:f, s:i}",
+            "prompt_tokens", st->prompt_tokens, "cached_tokens", st->cached_tokens, "output_tokens",
+            (int)u->ids.n, "rounds", st->rounds, "prefill_s", st->prefill_s, "decode_s",
+            st->decode_s, "seed", (json_int_t)u->draw.seed, "temp", (double)u->draw.temp, "top_p",
+            (double)u->draw.top_p, "min_p", (double)u->draw.min_p, "top_k", u->draw.top_k,
+            "presence", (double)u->rules.presence, "frequency", (double)u->rules.frequency,
+            "repetition", (double)u->rules.repetition, "min_tokens", u->rules.min_tokens);
         json_write(o, &stats);
         json_decref(o);
     }
@@ -184,6 +186,7 @@ static void turn_fini(struct turn *u)
     buf_free(&u->said.text);
     json_decref(u->said.calls);
     tok_ids_free(&u->ids);
+    free(u->logprobs);
     memset(u, 0, sizeof *u);
 }
 
@@ -222,6 +225,8 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         .thought = u->said.thought,
         .ids = u->ids.v,
         .n_ids = u->ids.n,
+        .logprobs = u->logprobs,
+        .n_logprobs = u->n_logprobs,
         .prompt_tokens = u->total,
         .cached_tokens = u->cached,
         .rounds = (int)u->ids.n < st.rounds ? (int)u->ids.n : st.rounds,
@@ -238,6 +243,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     memset(&u->said.text, 0, sizeof u->said.text);
     memset(&u->said.thought, 0, sizeof u->said.thought);
     memset(&u->ids, 0, sizeof u->ids);
+    u->logprobs = NULL;
     struct post_item it = {.ev = {.kind = CE_END, .chat = t, .reason = reason}, .result = res};
     buf_adds(&it.ev.text, why ? why : "");
     turn_fini(u);
@@ -302,11 +308,18 @@ static int submit(struct chat *t, const struct tok_ids *ids, struct err *e)
     const struct conv *c = t->conv;
     const struct engine_info *info = sched_info(c->sched);
     u->draw = settings_draw(&u->in->settings, sched_defaults(c->sched));
+    u->rules = settings_rules(&u->in->settings, sched_defaults(c->sched));
+    u->rules.bias = c->bias;
+    u->rules.n_bias = c->opts.n_bias;
+    u->n_logprobs = c->opts.logprobs < 0 ? 0 : 1 + c->opts.logprobs;
     struct job_spec spec = {
         .prompt = ids->v,
         .n_prompt = ids->n,
         .max_tokens = u->in->settings.max_tokens,
         .draw = u->draw,
+        .rules = u->rules,
+        .logprobs = u->n_logprobs > 0,
+        .top_logprobs = u->n_logprobs > 0 ? u->n_logprobs - 1 : 0,
         .stop = info->eos,
         .n_stop = c->opts.ignore_eos ? 0 : (size_t)info->n_eos,
         .live = t->live,
@@ -358,6 +371,24 @@ static void turn_begin(struct chat *t)
 
 /* ---- the middle ---- */
 
+/* Of the token just added. */
+static void take_logprobs(struct turn *u)
+{
+    int n = 0;
+    const struct engine_logprob *p = job_logprobs(u->job, (int)u->ids.n - 1, &n);
+    if (!p) {
+        return;
+    }
+    if (u->ids.n > u->logprobs_cap) {
+        u->logprobs_cap = u->logprobs_cap ? 2 * u->logprobs_cap : 64;
+        u->logprobs = mem_realloc(u->logprobs, u->logprobs_cap * (size_t)n * sizeof *u->logprobs);
+    }
+    struct conv_logprob *to = u->logprobs + (u->ids.n - 1) * (size_t)n;
+    for (int i = 0; i < n; i++) {
+        to[i] = (struct conv_logprob){p[i].id, p[i].logprob, p[i].rank};
+    }
+}
+
 static void take_tokens(struct chat *t, const struct job_event *ev)
 {
     struct turn *u = &t->turn;
@@ -367,6 +398,8 @@ static void take_tokens(struct chat *t, const struct job_event *ev)
     }
     for (int i = 0; i < ev->n && !u->stopped; i++) {
         tok_ids_add(&u->ids, ev->ids[i]);
+        take_logprobs(u);
+        split_listen(&u->split, (int)u->ids.n >= u->rules.min_tokens);
         if (split_token(&u->split, ev->ids[i], &u->said)) {
             u->stopped = true;
             job_cancel(u->job);

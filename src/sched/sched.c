@@ -543,6 +543,10 @@ int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out,
     if (spec->max_tokens == 0) {
         return err_set(e, QE_USAGE, "a job must be allowed at least one token");
     }
+    if (spec->max_tokens > 0 && spec->rules.min_tokens > spec->max_tokens) {
+        return err_set(e, QE_USAGE, "min tokens is %d, more than the %d tokens that are allowed",
+                       spec->rules.min_tokens, spec->max_tokens);
+    }
     if (spec->top_logprobs < 0 || spec->top_logprobs > ENGINE_MAX_LOGPROBS) {
         return err_set(e, QE_USAGE, "%d log probabilities a token were asked for; the limit is %d",
                        spec->top_logprobs, ENGINE_MAX_LOGPROBS);

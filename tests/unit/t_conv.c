@@ -391,6 +391,37 @@ static void wait_for(struct conv *c, enum conv_event_kind kind)
     } while (got != kind);
 }
 
+/* Stop texts count from the min-tokens-th token on; log probabilities come with every
+ * token that was said, an ending one too. */
+static void few_tokens_and_log_probabilities(void **state)
+{
+    (void)state;
+    const char *stops[] = {"two"};
+    struct conv_opts o = opts("ctx=2048");
+    o.stop = stops;
+    o.n_stop = 1;
+    o.think = 0;
+    o.min_tokens = 4;
+    o.logprobs = 2;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    say("two two two two two two two two<|im_end|>");
+    ask(c, t, "x", &h);
+    assert_int_equal(h.reason, CE_R_STOP);
+    assert_true(h.text.len > 7 && h.text.len < 31);
+    const struct chat_result *r = chat_last(t);
+    assert_true(r->n_ids >= 4 && r->n_ids < 8);
+    assert_int_equal(r->n_logprobs, 3);
+    for (size_t i = 0; i < r->n_ids; i++) {
+        assert_int_equal(r->logprobs[3 * i].id, r->ids[i]);
+        assert_int_equal(r->logprobs[3 * i + 2].id, 2);
+        assert_true(r->logprobs[3 * i + 2].logprob == -0.75F);
+    }
+    heard_fini(&h);
+    conv_close(c);
+}
+
 static void stopping(void **state)
 {
     (void)state;
@@ -572,9 +603,10 @@ static void settings_are_checked(void **state)
     settings_from(&s, &o);
     const struct {
         const char *key, *good, *bad;
-    } t[] = {{"temp", "0.5", "-1"},    {"top-p", "1", "1.5"},     {"min-p", "0", "x"},
-             {"top-k", "-1", "-2"},    {"seed", "7", "-7"},       {"max-tokens", "5", "0"},
-             {"think", "on", "maybe"}, {"effort", "high", "huge"}};
+    } t[] = {{"temp", "0.5", "-1"},     {"top-p", "1", "1.5"},      {"min-p", "0", "x"},
+             {"top-k", "-1", "-2"},     {"seed", "7", "-7"},        {"max-tokens", "5", "0"},
+             {"presence", "-2", "2.1"}, {"frequency", "0.5", "-3"}, {"repetition", "1.1", "0"},
+             {"min-tokens", "0", "-1"}, {"think", "on", "maybe"},   {"effort", "high", "huge"}};
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct err e = ERR_INIT;
         assert_int_equal(settings_set(&s, t[i].key, t[i].good, &e), 0);
@@ -591,6 +623,10 @@ static void settings_are_checked(void **state)
     struct engine_sampling m = {.temp = 0.7F, .top_p = 0.9F, .top_k = 20};
     struct engine_draw d = settings_draw(&s, m);
     assert_true(d.temp == 0.7F && d.top_p == 0.9F && d.top_k == 12);
+    assert_int_equal(settings_set(&s, "presence", "1.5", &e), 0);
+    m.repetition = 1.1F;
+    const struct engine_rules r = settings_rules(&s, m);
+    assert_true(r.presence == 1.5F && r.repetition == 1.1F && r.frequency == 0);
     settings_fini(&s);
 }
 
@@ -796,6 +832,7 @@ int main(void)
         cmocka_unit_test(seeds_are_told_and_repeat),
         cmocka_unit_test(limits_are_named),
         cmocka_unit_test(bare_continuations),
+        cmocka_unit_test(few_tokens_and_log_probabilities),
         cmocka_unit_test(stopping),
         cmocka_unit_test(stop_before_the_model_is_there),
         cmocka_unit_test(two_chats_at_once),
