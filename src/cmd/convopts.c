@@ -73,6 +73,8 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
     o->kv = conf_str(cf, "kv");
     o->cuda_path = conf_str(cf, "cuda-path");
     o->graphs = eo.graphs;
+    o->spec = conf_str(cf, "spec");
+    o->draft = (int)conf_int(cf, "draft", 0);
     o->device = eo.device;
     o->threads = eo.threads;
     o->ctx = eo.ctx;

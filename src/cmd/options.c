@@ -88,6 +88,12 @@ const struct conf_opt options_table[] = {
     {"ignore-eos", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_RUN, NULL,
      "go on past the end-of-turn token", true},
 
+    /* how to draft */
+    {"spec", 0, CONF_ENUM, "auto", NO_BOUNDS, "auto|off|mtp|suffix|mtp+suffix",
+     C_GENERATE | C_BENCH, "WHAT", "what drafts tokens ahead; the text is the same", false},
+    {"draft", 0, CONF_INT, "auto", 1, 15, "auto", C_GENERATE | C_BENCH, "N",
+     "drafts of every round, instead of as many as pay", false},
+
     /* how to answer */
     {"stats", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_RUN, NULL,
      "print counts and speeds to standard error", false},

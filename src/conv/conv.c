@@ -56,6 +56,7 @@ static void copy_opts(struct conv *c, const struct conv_opts *o)
     own(&c->opts.isa);
     own(&c->opts.kv);
     own(&c->opts.cuda_path);
+    own(&c->opts.spec);
     own(&c->opts.fallback);
     own(&c->opts.template);
     own(&c->opts.effort);
@@ -79,6 +80,7 @@ static void free_opts(struct conv *c)
     disown(c->opts.isa);
     disown(c->opts.kv);
     disown(c->opts.cuda_path);
+    disown(c->opts.spec);
     disown(c->opts.fallback);
     disown(c->opts.template);
     disown(c->opts.effort);
@@ -105,6 +107,19 @@ static int pick(const char *what, const char *value, const char *const *names, i
     }
     int rc = err_set(e, QE_USAGE, "%s is \"%s\"; it must be %s", what, value, list.data);
     buf_free(&list);
+    return rc;
+}
+
+static int spec_options(const struct conv_opts *o, struct spec_opts *out, struct err *e)
+{
+    static const char *const modes[] = {"auto", "off", "mtp", "suffix", "mtp+suffix", NULL};
+    int mode = 0;
+    int rc = pick("spec", o->spec, modes, &mode, e);
+    if (rc == 0 && (o->draft < 0 || o->draft > VIEW_DRAFTS)) {
+        rc = err_set(e, QE_USAGE, "%d drafts a round were asked for; the limit is %d", o->draft,
+                     VIEW_DRAFTS);
+    }
+    *out = (struct spec_opts){.mode = spec_mode_of(modes[mode]), .draft = o->draft};
     return rc;
 }
 
@@ -332,7 +347,9 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
     struct conv *c = mem_zalloc(sizeof *c);
     copy_opts(c, o);
     struct engine_opts eo;
+    struct spec_opts spec;
     int rc = engine_options(&c->opts, &eo, e);
+    rc = rc < 0 ? rc : spec_options(&c->opts, &spec, e);
     if (rc < 0) {
         free_opts(c);
         free(c);
@@ -350,6 +367,7 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
         .path = c->opts.model,
         .verify = o->verify_weights,
         .engine = eo,
+        .spec = spec,
         .wake_fd = c->wake_fd,
     };
     rc = sched_open(&so, &c->sched, e);
@@ -466,6 +484,11 @@ bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms)
         }
     }
     return true;
+}
+
+void conv_view_spec(const struct conv *c, struct view_spec *out)
+{
+    *out = sched_counters(c->sched).spec;
 }
 
 void conv_view_model(const struct conv *c, struct view_model *out)

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "view/spec.h"
 #include "view/view.h"
 
 /*
@@ -29,7 +30,9 @@ struct conv_opts {
     const char *fallback;           /* why no GPU was chosen, for view_model; NULL */
     const char *cuda_path;          /* as the option; NULL: auto */
     int device, threads, ctx, slots;
-    int graphs; /* CUDA graphs kept; 0: the engine's default, negative: none */
+    int graphs;       /* CUDA graphs kept; 0: the engine's default, negative: none */
+    const char *spec; /* as the option; NULL: auto */
+    int draft;        /* drafts of every round; 0: as measured */
     bool verify_weights;
     const char *template; /* NULL: the model's own; a name, or a template file */
     const char *effort;   /* NULL: default */
@@ -99,6 +102,8 @@ bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms);
  * Latest figures; never blocks. Model name and so on are empty before CE_READY. */
 void conv_view_model(const struct conv *c, struct view_model *out);
 void chat_view(const struct chat *t, struct view_chat *out);
+/* What speculation did since the model was loaded; zero before. Any thread. */
+void conv_view_spec(const struct conv *c, struct view_spec *out);
 
 struct chat *chat_create(struct conv *c);
 void chat_free(struct chat *t);
@@ -144,6 +149,7 @@ struct chat_result {
     int rounds; /* passes of the model that gave a token */
     int drafted, accepted;
     double prefill_s, decode_s;
+    struct view_spec spec; /* of the decode rounds */
     uint64_t seed;
 };
 /* Of the turn whose CE_END was taken last, NULL before the first; borrowed until

@@ -232,6 +232,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         .rounds = (int)u->ids.n < st.rounds ? (int)u->ids.n : st.rounds,
         .drafted = st.drafted,
         .accepted = st.accepted,
+        .spec = st.spec,
         .prefill_s = st.prefill_s,
         .decode_s = st.decode_s,
         .seed = u->draw.seed,

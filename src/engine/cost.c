@@ -1,10 +1,11 @@
-/* Means follow slowly and are not moved far by one slow round: a machine's other
- * work is not ours. */
+/* A figure falls quickly and rises slowly: what a round costs when nothing else wants
+ * the machine, since other work must not look like a property of a width. */
 #include "config.h"
 #include "engine/cost.h"
 
-#define SLOWEST 16   /* measurements a mean remembers, about */
-#define SLOPE   0.06 /* of a further row beyond what was measured, in one row's cost */
+#define FALL  4 /* one part in so many */
+#define RISE  32
+#define SLOPE 0.06 /* of a further row beyond what was measured, in one row's cost */
 
 void cost_init(struct cost *c, const struct engine *g)
 {
@@ -17,11 +18,14 @@ void cost_init(struct cost *c, const struct engine *g)
 
 void cost_add(struct cost_mean *m, double s, uint64_t round)
 {
-    if (m->n > 2 && s > 2 * m->s) {
-        s = 2 * m->s;
+    if (m->n == 0) {
+        m->s = s;
+    } else if (s < m->s) {
+        m->s += (s - m->s) / FALL;
+    } else {
+        m->s += ((s < 2 * m->s ? s : 2 * m->s) - m->s) / RISE;
     }
     m->n++;
-    m->s += (s - m->s) / (m->n < SLOWEST ? m->n : SLOWEST);
     m->when = round;
 }
 

@@ -7,7 +7,7 @@
 
 /*
  * What rounds cost, measured: seconds of a step by its rows, seconds of a draft step by
- * its sequences. Running means; what was not measured yet lies between or beyond its
+ * its sequences, both as running figures; what was not measured yet lies between or beyond its
  * neighbours.
  */
 #define COST_ROWS 16

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 
 #define WORTH      1.02 /* times faster than not drafting, or it is not done */
-#define KNOW_FIRST 2    /* plain steps before anything else: what a round without drafts costs */
+#define KNOW_FIRST 3    /* plain steps before anything else: what a round without drafts costs */
 #define KNOW_AGAIN 512  /* rounds after which that is measured again */
 #define TRY_AGAIN  48   /* rounds without MTP drafts after which one is made, to learn */
 
@@ -332,30 +332,38 @@ static void rate_learn(struct spec_class_rate *r, int drafted, int accepted)
     }
 }
 
+/* What a round says about a conversation. */
+static void seq_learn(struct spec_seq *q, const struct spec_part *p, int accepted)
+{
+    q->quiet = p->source == VS_MTP ? 0 : q->quiet + 1;
+    if (p->source == VS_MTP) {
+        ladder_observe(&q->ladder, p->ceiling, p->steps, p->n, accepted);
+    } else if (p->source == VS_SUFFIX) {
+        rate_learn(&q->rate[p->class], p->n, accepted);
+    }
+}
+
+static void count_part(struct view_spec *v, const struct spec_part *p, int accepted)
+{
+    const enum view_source src = p->n > 0 ? p->source : VS_NONE;
+    v->rounds[src]++;
+    v->tokens[src] += 1 + (uint64_t)accepted;
+    for (int k = 0; k < p->n; k++) {
+        v->drafted[src][k]++;
+        v->accepted[src][k] += k < accepted;
+    }
+}
+
 void spec_learn(struct spec *s, const struct spec_part *p, int n, const int *accepted,
                 double step_s, struct view_spec *const *stats)
 {
     int rows = n;
     for (int i = 0; i < n; i++) {
-        struct spec_seq *q = p[i].q;
         rows += p[i].n;
-        q->quiet = p[i].source == VS_MTP ? 0 : q->quiet + 1;
-        if (p[i].source == VS_MTP) {
-            ladder_observe(&q->ladder, p[i].ceiling, p[i].steps, p[i].n, accepted[i]);
-        } else if (p[i].source == VS_SUFFIX) {
-            rate_learn(&q->rate[p[i].class], p[i].n, accepted[i]);
+        if (p[i].q) {
+            seq_learn(p[i].q, &p[i], accepted[i]);
         }
-        struct view_spec *v = stats[i];
-        if (!v) {
-            continue;
-        }
-        const enum view_source src = p[i].n > 0 ? p[i].source : VS_NONE;
-        v->rounds[src]++;
-        v->tokens[src] += 1 + (uint64_t)accepted[i];
-        for (int k = 0; k < p[i].n; k++) {
-            v->drafted[src][k]++;
-            v->accepted[src][k] += k < accepted[i];
-        }
+        count_part(stats[i], &p[i], accepted[i]);
     }
     cost_add(&s->cost.step[rows], step_s, s->cost.round);
 }

@@ -64,7 +64,7 @@ void spec_seq_push(struct spec_seq *q, const int32_t *ids, int n);
 /* One sequence in a round. */
 struct spec_part {
     /* in */
-    struct spec_seq *q;
+    struct spec_seq *q; /* spec_learn takes NULL for nothing to learn */
     int seq;
     int32_t pending; /* the token to be computed next; pushed already */
     int room;        /* most drafts that may be used */
@@ -82,7 +82,7 @@ struct spec_part {
 int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, struct err *e);
 
 /* How the round went: drafts accepted of each sequence, seconds of the step (model, draw
- * and commit). Adds to the figures of each, stats[i], which may be NULL. */
+ * and commit). Adds to the figures of each, stats[i]. */
 void spec_learn(struct spec *s, const struct spec_part *p, int n, const int *accepted,
                 double step_s, struct view_spec *const *stats);
 
