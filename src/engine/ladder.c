@@ -6,6 +6,8 @@
 #include <stdbool.h>
 
 #define WEIGHT       (1 / 16.0F)
+#define REMEMBERED   32 /* drafts that the two rates stand on; fewer at first */
+#define PRIOR        4  /* that what is assumed counts for */
 #define DEMOTE       0.35F
 #define DEMOTE_FIRED 0.45F
 #define DEEP         6 /* from here on how often the lane fires counts too */
@@ -37,10 +39,11 @@ static float promote_bar(int to)
 void ladder_observe(struct ladder *l, int ceiling, int steps, int drafted, int accepted)
 {
     for (int i = 0; i < steps; i++) {
-        mean(&l->go_on, i < drafted, WEIGHT / 2);
-    }
-    for (int i = 0; i < drafted && i <= accepted; i++) {
-        mean(&l->right, i < accepted, WEIGHT / 2);
+        mean(&l->go_on, i < drafted, 1 / (float)(l->seen + PRIOR));
+        if (i < drafted && i <= accepted) {
+            mean(&l->right, i < accepted, 1 / (float)(l->seen + PRIOR));
+        }
+        l->seen += l->seen < REMEMBERED - PRIOR;
     }
     if (ceiling < l->level) {
         return;

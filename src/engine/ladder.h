@@ -17,6 +17,7 @@ struct ladder {
     float fired; /* … that drafted up to it */
     float yield; /* of those, how often the top draft was right */
     float go_on, right;
+    int seen; /* drafts behind these two, as far as it matters */
 };
 
 void ladder_init(struct ladder *l);

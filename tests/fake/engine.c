@@ -164,6 +164,7 @@ int engine_load(const char *path, bool verify, const struct engine_opts *o,
         .n_eos = 1,
     };
     g->info.mtp = setting(path, "mtp", 0);
+    g->info.no_verify = setting(path, "no_verify", 0) ? "this engine cannot verify drafts" : NULL;
     g->wrong = setting(path, "wrong", 5);
     g->eos = setting(path, "eos", 0);
     g->eos_id = setting(path, "eos_id", 2);

@@ -1,0 +1,326 @@
+/* Choosing drafts without a model: the suffix drafter against a plain search, copies
+ * with small edits, the ladder's hysteresis, costs. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "engine/spec.h"
+
+static uint32_t drawn;
+
+static int32_t draw(uint32_t below)
+{
+    return (int32_t)(philox_word(3, drawn++, PHILOX_TARGET, 0) % below);
+}
+
+/* ---- exact matches ---- */
+
+/* The longest earlier occurrence (at most 256 tokens of it), of equals the latest. */
+static int longest(const int32_t *t, int n, int *match)
+{
+    int best = -1;
+    *match = 3;
+    for (int c = n - 2; c >= 3; c--) {
+        int k = 0;
+        while (k < 256 && c - k >= 0 && t[c - k] == t[n - 1 - k]) {
+            k++;
+        }
+        if (k > *match) {
+            *match = k;
+            best = c;
+        }
+    }
+    return best;
+}
+
+static void as_a_plain_search(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static int32_t t[N];
+    struct suffix s;
+    suffix_init(&s);
+    int said = 0;
+    for (int n = 0; n < N;) {
+        /* now and then a piece of what was */
+        int32_t piece[24];
+        int k = 1 + draw(20);
+        const int from = n > 60 && draw(3) ? draw((uint32_t)(n - 30)) : -1;
+        for (int i = 0; i < k; i++) {
+            piece[i] = from >= 0 ? t[from + i] : draw(200);
+        }
+        k = k < N - n ? k : N - n;
+        memcpy(t + n, piece, (size_t)k * sizeof *piece);
+        suffix_push(&s, piece, k);
+        n += k;
+        s.at = s.left_at = -1; /* only what can be found, not what is remembered */
+        struct suffix_guess g;
+        suffix_guess(&s, 12, &g);
+        int match = 0;
+        const int c = n >= 5 ? longest(t, n, &match) : -1;
+        assert_int_equal(g.n, c >= 0 ? 12 : 0);
+        if (c < 0) {
+            continue;
+        }
+        said++;
+        assert_int_equal(g.match, match);
+        for (int i = 0; i < g.n; i++) {
+            assert_int_equal(g.ids[i], c + 1 + i < n ? t[c + 1 + i] : g.ids[c + 1 + i - n]);
+        }
+    }
+    assert_true(said > 100);
+    suffix_fini(&s);
+}
+
+static void periods_go_on(void **state)
+{
+    (void)state;
+    struct suffix s;
+    struct suffix_guess g;
+    suffix_init(&s);
+    for (int i = 0; i < 20; i++) {
+        const int32_t id = i % 3;
+        suffix_push(&s, &id, 1);
+    }
+    suffix_guess(&s, 16, &g);
+    assert_int_equal(g.n, 16);
+    for (int i = 0; i < 16; i++) {
+        assert_int_equal(g.ids[i], (20 + i) % 3);
+    }
+    suffix_guess(&s, 0, &g);
+    assert_int_equal(g.n, 0);
+    suffix_clear(&s);
+    suffix_guess(&s, 16, &g);
+    assert_int_equal(g.n, 0);
+    suffix_fini(&s);
+}
+
+/* Never more than SUFFIX_MOST tokens; what is recent is still found. */
+static void memory_is_bounded(void **state)
+{
+    (void)state;
+    struct suffix s;
+    struct suffix_guess g;
+    suffix_init(&s);
+    for (int i = 0; i < SUFFIX_MOST + SUFFIX_MOST / 4; i++) {
+        const int32_t id = i;
+        suffix_push(&s, &id, 1);
+        assert_true(s.n <= SUFFIX_MOST && s.cap <= SUFFIX_MOST);
+    }
+    const int32_t again = SUFFIX_MOST + 10;
+    for (int i = 0; i < 5; i++) {
+        const int32_t id = again + i;
+        suffix_push(&s, &id, 1);
+    }
+    suffix_guess(&s, 3, &g);
+    assert_int_equal(g.n, 3);
+    assert_int_equal(g.match, 5);
+    assert_int_equal(g.ids[0], again + 5);
+    for (int i = 0; i < 5; i++) { /* long gone */
+        const int32_t id = 100 + i;
+        suffix_push(&s, &id, 1);
+    }
+    suffix_guess(&s, 3, &g);
+    assert_int_equal(g.n, 0);
+    suffix_fini(&s);
+}
+
+/* ---- near repeats ---- */
+
+/* Writes text [0, n) again with an edit at `where`: `drop` tokens replaced by `put` new
+ * ones, in rounds of up to eight drafts. Returns the tokens of the rounds from the edit
+ * to 40 tokens after it, and counts those rounds. */
+static int copy_with_edit(int drop, int put, int *rounds)
+{
+    enum { N = 200, WHERE = 100 };
+    int32_t text[N], want[N + 8];
+    int n = 0;
+    struct suffix s;
+    suffix_init(&s);
+    for (int i = 0; i < N; i++) {
+        text[i] = 1000 + draw(100000);
+    }
+    for (int i = 0; i < N; i++) {
+        if (i == WHERE) {
+            for (int k = 0; k < put; k++) {
+                want[n++] = 500000 + k;
+            }
+            i += drop;
+        }
+        want[n++] = text[i];
+    }
+    suffix_push(&s, text, N);
+    const int32_t other[] = {1, 2, 3, 4, 5, 6};
+    suffix_push(&s, other, 6);
+    suffix_push(&s, want, 20); /* now it is clear what is being copied */
+    int at = 20, tokens = 0;
+    *rounds = 0;
+    while (at < WHERE + put + 40) {
+        struct suffix_guess g;
+        suffix_guess(&s, 8, &g);
+        int k = 0;
+        while (k < g.n && g.ids[k] == want[at + k]) {
+            k++;
+        }
+        if (at >= WHERE) {
+            (*rounds)++;
+            tokens += k + 1;
+        }
+        suffix_push(&s, want + at, k + 1);
+        at += k + 1;
+    }
+    suffix_fini(&s);
+    return tokens;
+}
+
+static void edits_are_survived(void **state)
+{
+    (void)state;
+    /* replaced, put in, left out, and some of each; without the anchor it takes four
+     * tokens of the copy, one round each, until a match is found again */
+    const int edits[][3] = {{1, 1, 1}, {0, 1, 2}, {1, 0, 1}, {2, 2, 2},
+                            {0, 3, 3}, {3, 0, 2}, {2, 5, 5}, {4, 1, 2}};
+    for (int i = 0; i < 8; i++) {
+        const int put = edits[i][1];
+        int rounds = 0;
+        const int tokens = copy_with_edit(edits[i][0], put, &rounds);
+        assert_true(tokens >= 40);
+        /* one round for every new token and for finding back, the rest in nines */
+        const int most = put + 2 + (tokens - put) / 9 + 1;
+        if (rounds > most) {
+            fail_msg("edit -%d +%d: %d rounds for %d tokens, at most %d expected", edits[i][0], put,
+                     rounds, tokens, most);
+        }
+    }
+}
+
+static void a_text_without_repeats_is_silent(void **state)
+{
+    (void)state;
+    struct suffix s;
+    struct suffix_guess g;
+    suffix_init(&s);
+    for (int i = 0; i < 5000; i++) {
+        const int32_t id = draw(1U << 30);
+        suffix_push(&s, &id, 1);
+        suffix_guess(&s, 8, &g);
+        assert_int_equal(g.n, 0);
+    }
+    suffix_fini(&s);
+}
+
+/* ---- the ladder ---- */
+
+static void rounds(struct ladder *l, int n, int accepted_of_level, int gap)
+{
+    for (int i = 0; i < n; i++) {
+        const int drafted = gap && i % gap == 0 ? 1 : l->level;
+        const int accepted = accepted_of_level >= 0 ? accepted_of_level : l->level;
+        const int right = accepted < drafted ? accepted : drafted;
+        ladder_observe(l, l->level, drafted < l->level ? drafted + 1 : drafted, drafted, right);
+    }
+}
+
+static void ladder_climbs_and_sinks(void **state)
+{
+    (void)state;
+    struct ladder l;
+    ladder_init(&l);
+    assert_int_equal(l.level, LADDER_LEAST);
+    rounds(&l, 200, -1, 0);
+    assert_int_equal(l.level, LADDER_MOST);
+    assert_true(l.right > 0.99F && l.go_on > 0.99F);
+    /* entering a level is a fresh start: one bad round does not undo it */
+    rounds(&l, 1, 0, 0);
+    assert_int_equal(l.level, LADDER_MOST);
+    /* the top lane fails: down, and it stays down at 4 */
+    rounds(&l, 400, 2, 0);
+    assert_int_equal(l.level, LADDER_LEAST);
+    assert_true(l.right < 0.75F);
+    /* grants below the level say nothing about it */
+    ladder_init(&l);
+    for (int i = 0; i < 100; i++) {
+        ladder_observe(&l, 2, 2, 2, 2);
+    }
+    assert_int_equal(l.level, LADDER_LEAST);
+}
+
+static void ladder_counts_only_what_fired(void **state)
+{
+    (void)state;
+    struct ladder l;
+    ladder_init(&l);
+    rounds(&l, 200, -1, 0);
+    /* The top lane is right whenever it fires, in a third of the rounds: deep levels are
+     * given up for that, shallow ones are not. */
+    for (int i = 0; i < 600; i++) {
+        const bool fires = i % 3 == 0;
+        ladder_observe(&l, l.level, fires ? l.level : 2, fires ? l.level : 1, fires ? l.level : 1);
+    }
+    assert_true(l.level <= 6 && l.level >= LADDER_LEAST);
+}
+
+/* ---- costs ---- */
+
+static void costs_lie_between(void **state)
+{
+    (void)state;
+    struct cost c = {.draft_share = 0.1};
+    assert_true(cost_step(&c, 3) == 0);
+    cost_add(&c.step[1], 1, 1);
+    assert_true(cost_step(&c, 1) == 1);
+    assert_true(cost_step(&c, 5) > 1 && cost_step(&c, 5) < 1.5); /* hopeful */
+    assert_true(cost_draft(&c, 1) == 0.1);
+    cost_add(&c.step[9], 3, 1);
+    assert_true(cost_step(&c, 5) == 2);
+    assert_true(cost_step(&c, 5.5) == 2.125);
+    assert_true(cost_step(&c, 16) > 3);
+    cost_add(&c.draft[1], 0.3, 1);
+    assert_true(cost_draft(&c, 1) == 0.3 && cost_draft(&c, 4) > 0.3);
+    /* a slow moment hardly counts, a faster machine does at once */
+    cost_add(&c.step[1], 100, 2);
+    assert_true(cost_step(&c, 1) < 1.05);
+    for (int i = 0; i < 20; i++) {
+        cost_add(&c.step[1], 0.5, 3);
+    }
+    assert_true(cost_step(&c, 1) < 0.51);
+    for (int i = 0; i < 200; i++) {
+        cost_add(&c.step[1], 0.8, 4);
+    }
+    assert_true(cost_step(&c, 1) > 0.79);
+}
+
+static void words(void **state)
+{
+    (void)state;
+    assert_int_equal(spec_mode_of("auto"), SPEC_AUTO);
+    assert_int_equal(spec_mode_of("off"), SPEC_OFF);
+    assert_int_equal(spec_mode_of("mtp"), SPEC_MTP);
+    assert_int_equal(spec_mode_of("suffix"), SPEC_SUFFIX);
+    assert_int_equal(spec_mode_of("mtp+suffix"), SPEC_MTP_SUFFIX);
+    assert_int_equal(spec_mode_of("ngram"), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_a_plain_search),
+        cmocka_unit_test(periods_go_on),
+        cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(edits_are_survived),
+        cmocka_unit_test(a_text_without_repeats_is_silent),
+        cmocka_unit_test(ladder_climbs_and_sinks),
+        cmocka_unit_test(ladder_counts_only_what_fired),
+        cmocka_unit_test(costs_lie_between),
+        cmocka_unit_test(words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
