@@ -122,7 +122,7 @@ static __device__ __forceinline__ void turn_row(float *x, const float *n, const 
     for (int i = 0; i < 8; i++) {
         s = fmaf(x[i], x[i], s);
     }
-    const float r = 1 / sqrtf(fmaf(warp_sum(s), 1.0f / AT_D, eps));
+    const float r = rsqrt_approx(fmaf(warp_sum(s), 1.0f / AT_D, eps));
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         x[i] = __fmul_rn(__fmul_rn(x[i], r), n[i]);
@@ -219,7 +219,7 @@ static __device__ __forceinline__ float2 halves(uint32_t v)
 
 static __device__ __forceinline__ float at_sigmoid(float x)
 {
-    return 1 / (1 + ex2_approx(-1.4426950408889634f * x));
+    return rcp_approx(1 + ex2_approx(-1.4426950408889634f * x));
 }
 
 #endif

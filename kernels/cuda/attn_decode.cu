@@ -47,7 +47,19 @@ struct decode_args {
     float *whole, *whole_ml; /* the same of groups */
     int rows, units, groups;
     int spans, slots;
+    int group, inverse; /* query heads of a key head; 65536 / group, rounded up */
 };
+
+/* Of query number q of a job: its row, and its head among the key head's. */
+static __device__ __forceinline__ int row_of(const struct decode_args &a, int q)
+{
+    return q * a.inverse >> 16;
+}
+
+static __device__ __forceinline__ int head_of(const struct decode_args &a, int q)
+{
+    return q - row_of(a, q) * a.group;
+}
 
 template <bool BULK, int NT> struct threads {
     /* A warpgroup, of which one lane fills, when the others need its registers. */
@@ -165,6 +177,7 @@ static __device__ void fill_bulk(const struct decode_args &a, const struct attn_
                 bulk_load(dst, src, slot_bytes, full);
             } else if (n > 0) {
                 mbar_arrive_expect(full, (uint32_t)(n * row_bytes));
+#pragma unroll 1
                 for (int b = 0; b < slot_bytes; b += AT_BLOCK) {
                     bulk_load(dst + (uint32_t)b, src + b, (uint32_t)n * 128, full);
                 }
@@ -388,16 +401,16 @@ static __device__ __forceinline__ void finish_tile(const struct decode_args &a,
                                                    const struct frag *r, unsigned char *scratch,
                                                    int warp, int lane)
 {
-    const int group = a.in.q_heads / a.in.kv_heads, g = lane / 4, t = lane % 4;
-    const int q = 8 * tile + warp, row = j->row + q / group, qh = head * group + q % group;
-    const bool there = q < j->n * group;
+    const int g = lane / 4, t = lane % 4, q = 8 * tile + warp;
+    const int row = j->row + row_of(a, q), qh = head * a.group + head_of(a, q);
+    const bool there = q < j->n * a.group;
     float gate[8];
     if (there) {
         load8(a.in.proj + (size_t)row * a.in.ld + a.in.col_q + qh * 2 * AT_D + AT_D + 8 * lane,
               gate);
     }
     float *stage = (float *)scratch + tile % 2 * 8 * STAGE_LD;
-    const float x = 1 / r->l[0], y = 1 / r->l[1];
+    const float x = rcp_approx(r->l[0]), y = rcp_approx(r->l[1]);
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         const int d = 32 * warp + 16 * m + (F8 ? 2 * g : g), up = F8 ? 1 : 8;
@@ -535,7 +548,7 @@ static __device__ __forceinline__ void combine(const struct decode_args &a,
                                                unsigned char *scratch, uint32_t *flag, int warp,
                                                int lane, int tid)
 {
-    const int tiles = (j->n * (a.in.q_heads / a.in.kv_heads) + 7) / 8;
+    const int tiles = (j->n * a.group + 7) / 8;
     const int units = unit_of(j->splits - 1) + 1, groups = (units + GROUP - 1) / GROUP;
     uint32_t *counter = a.counter + (size_t)(j->row * a.in.kv_heads + head) * GROUPS_MAX;
     const int mine = unit / GROUP;
@@ -606,41 +619,36 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
                                                int lane, int tid)
 {
     constexpr int row_bytes = F8 ? 256 : 512, at_once = shape<NT>::at_once;
-    const int group = a.in.q_heads / a.in.kv_heads;
-    const int queries = again ? 0 : j->n * group;
+    const int queries = again ? 0 : j->n * a.group;
     const int rows = f.f1 > f.f0 ? f.f1 - f.f0 : 0, all = queries + 2 * rows;
 #pragma unroll 1
     for (int from = warp; from < all; from += WARPS * at_once) {
         float x[at_once][8], w[at_once][8], c[at_once][8], z[at_once][8];
-        int page[at_once];
+        int page[at_once], item[at_once];
 #pragma unroll
-        for (int i = 0; i < at_once; i++) {
-            const int item = from + i * WARPS, fresh = item - queries;
-            if (item < all) {
-                const bool query = fresh < 0, value = fresh >= rows;
-                const int pos = f.f0 + (value ? fresh - rows : fresh);
-                const int row = query ? j->row + item / group : j->span_row + pos - j->fresh;
-                const int col = query   ? a.in.col_q + (head * group + item % group) * 2 * AT_D
-                                : value ? a.in.col_v + head * AT_D
-                                        : a.in.col_k + head * AT_D;
-                load8(a.in.proj + (size_t)row * a.in.ld + col + 8 * lane, x[i]);
-                load_turn(query ? a.in.q_norm : a.in.k_norm, a.in.rot + (size_t)row * BE_ROT_DIM,
-                          w[i], c[i], z[i], lane);
-                page[i] = query ? 0 : a.page[j->page + pos / BE_PAGE];
-            }
+        for (int i = 0; i < at_once; i++) { /* the last one again where there is none */
+            item[i] = from + i * WARPS < all ? from + i * WARPS : all - 1;
+            const int fresh = item[i] - queries;
+            const bool query = fresh < 0, value = fresh >= rows;
+            const int pos = query ? j->pos : f.f0 + (value ? fresh - rows : fresh);
+            const int row = query ? j->row + row_of(a, item[i]) : j->span_row + pos - j->fresh;
+            const int col = query   ? a.in.col_q + (head * a.group + head_of(a, item[i])) * 2 * AT_D
+                            : value ? a.in.col_v + head * AT_D
+                                    : a.in.col_k + head * AT_D;
+            load8(a.in.proj + (size_t)row * a.in.ld + col + 8 * lane, x[i]);
+            load_turn(query ? a.in.q_norm : a.in.k_norm, a.in.rot + (size_t)row * BE_ROT_DIM, w[i],
+                      c[i], z[i], lane);
+            page[i] = a.page[j->page + pos / BE_PAGE];
         }
 #pragma unroll
         for (int i = 0; i < at_once; i++) {
-            const int item = from + i * WARPS, fresh = item - queries;
-            if (item >= all) {
-                break;
-            }
+            const int fresh = item[i] - queries;
             const bool value = fresh >= rows;
             if (!value) {
                 turn_row(x[i], w[i], c[i], z[i], a.in.eps, lane);
             }
             if (fresh < 0) {
-                store_query<F8>(sh->q, item, x[i], lane);
+                store_query<F8>(sh->q, item[i], x[i], lane);
                 continue;
             }
             const int pos = f.f0 + (value ? fresh - rows : fresh);
@@ -657,7 +665,7 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
         }
     }
     for (int i = tid; i < NT * 8; i += WORKERS) {
-        sh->pos[i] = j->pos + (i < j->n * group ? i / group : 0);
+        sh->pos[i] = j->pos + (i < j->n * a.group ? row_of(a, i) : 0);
         sh->top[0][i] = -INFINITY;
     }
 }
@@ -854,7 +862,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
             }
         }
 
-        const int tiles = (j->n * (a.in.q_heads / a.in.kv_heads) + 7) / 8;
+        const int tiles = (j->n * a.group + 7) / 8;
         if (NT == 1 && j->splits == 1) {
             if (warp == 0 && g == 0) {
                 *(float2 *)&sh->scale[2 * t] = make_float2(l[0][0], l[0][1]);
@@ -915,8 +923,7 @@ __global__ void __launch_bounds__((threads<BULK, NT>::all), 1)
             mbar_init(ring.empty + 8 * (uint32_t)lane, WARPS);
             mbar_fence_init();
         }
-        make_jobs(a.count, a.span, a.spans, a.in.kv_heads, NT * 8 / (a.in.q_heads / a.in.kv_heads),
-                  &sh->jobs, lane);
+        make_jobs(a.count, a.span, a.spans, a.in.kv_heads, NT * 8 / a.group, &sh->jobs, lane);
     }
     if (warp < WARPS) { /* queries that a tile lacks are zeros, later any old ones */
         for (int i = tid; i < NT * 4096 / 16; i += WORKERS) {
@@ -929,14 +936,14 @@ __global__ void __launch_bounds__((threads<BULK, NT>::all), 1)
     const int end = (int)(total * (blockIdx.x + 1) / gridDim.x);
     if (BULK && warp >= WARPS) {
         if (NT > 1) {
-            regs_dec<24>();
+            regs_dec<40>();
         }
         if (tid == WORKERS) {
             fill_bulk<F8>(a, &sh->jobs, ring, walk_from(at, end));
         }
     } else {
         if (BULK && NT > 1) {
-            regs_inc<240>();
+            regs_inc<232>();
         }
         units<BULK, F8, NT>(a, sh, slots, ring, at, end, tid);
     }
@@ -1046,6 +1053,8 @@ cudaError_t attn_decode_tuned(struct cu_ctx *c, const struct cu_batch *b, const 
     d.units = w.units;
     d.groups = w.groups;
     d.spans = b->spans;
+    d.group = a->q_heads / a->kv_heads;
+    d.inverse = (65536 + d.group - 1) / d.group;
     int limit = 0;
     rc = attn_smem_limit(c, &limit);
     if (rc != cudaSuccess) {
@@ -1053,14 +1062,13 @@ cudaError_t attn_decode_tuned(struct cu_ctx *c, const struct cu_batch *b, const 
     }
     struct attn_tune t = *tune;
     t.per_sm = t.per_sm > 0 ? t.per_sm : 1;
-    const int group = a->q_heads / a->kv_heads;
     const int splits = a->kv_heads * ((a->max_ctx + AT_SPLIT - 1) / AT_SPLIT); /* of a span */
     const int blocks = t.grid > 0 ? t.grid : t.per_sm * c->n_sm;
     const int grid = b->rows * splits < blocks ? b->rows * splits : blocks;
     /* The kernel makes at least so many jobs of a span. */
     const int jobs = grid / (b->spans * splits) > 1 ? grid / (b->spans * splits) : 1;
     const int rows = (b->rows + b->spans - 1) / b->spans;
-    const int tiles = t.tiles > 0 ? t.tiles : ((rows + jobs - 1) / jobs * group + 7) / 8;
+    const int tiles = t.tiles > 0 ? t.tiles : ((rows + jobs - 1) / jobs * d.group + 7) / 8;
     if (c->path == CU_SM90) {
         return a->kv == BE_KV_F8 ? launch_for<true, true>(c, &d, limit, tiles, grid, &t)
                                  : launch_for<true, false>(c, &d, limit, tiles, grid, &t);
