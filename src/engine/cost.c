@@ -29,11 +29,24 @@ void cost_add(struct cost_mean *m, double s, uint64_t round)
     m->when = round;
 }
 
+/* What a width cost, or what one beyond it cost if that was less: fewer rows do not
+ * take longer, they were measured in a worse moment. 0: nothing is known. */
+static double at_most(const struct cost *c, int rows)
+{
+    double s = c->step[rows].s;
+    for (int i = rows + 1; i <= COST_ROWS; i++) {
+        if (c->step[i].n > 0 && c->step[i].s < s) {
+            s = c->step[i].s;
+        }
+    }
+    return s;
+}
+
 /* A whole number of rows. */
 static double whole(const struct cost *c, int rows)
 {
     if (c->step[rows].n > 0) {
-        return c->step[rows].s;
+        return at_most(c, rows);
     }
     int lo = rows, hi = rows;
     while (lo > 0 && c->step[lo].n == 0) {
@@ -44,12 +57,12 @@ static double whole(const struct cost *c, int rows)
     }
     if (lo > 0 && hi <= COST_ROWS) {
         const double part = (double)(rows - lo) / (hi - lo);
-        return c->step[lo].s + part * (c->step[hi].s - c->step[lo].s);
+        return at_most(c, lo) + part * (at_most(c, hi) - at_most(c, lo));
     }
     if (lo > 0) {
-        return c->step[lo].s * (1 + SLOPE * (rows - lo));
+        return at_most(c, lo) * (1 + SLOPE * (rows - lo));
     }
-    return hi <= COST_ROWS ? c->step[hi].s / (1 + SLOPE * (hi - rows)) : 0;
+    return hi <= COST_ROWS ? at_most(c, hi) / (1 + SLOPE * (hi - rows)) : 0;
 }
 
 double cost_step(const struct cost *c, double rows)

@@ -285,6 +285,9 @@ static void costs_lie_between(void **state)
     assert_true(cost_step(&c, 16) > 3);
     cost_add(&c.draft[1], 0.3, 1);
     assert_true(cost_draft(&c, 1) == 0.3 && cost_draft(&c, 4) > 0.3);
+    cost_add(&c.step[4], 30, 1); /* nonsense: nine rows took 3 */
+    assert_true(cost_step(&c, 4) == 3);
+    c.step[4] = (struct cost_mean){0};
     /* a slow moment hardly counts, a faster machine does at once */
     cost_add(&c.step[1], 100, 2);
     assert_true(cost_step(&c, 1) < 1.05);
