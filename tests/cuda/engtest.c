@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/backend.h"
 
 static int n_tests, n_failed;
 
@@ -90,4 +91,103 @@ char *export_state(struct engine *g, int seq, size_t *n)
     char *p = mem_alloc(*n);
     must(engine_seq_export(g, seq, p, &e), &e);
     return p;
+}
+
+/* ---- cuts ---- */
+
+enum { MAX_CUTS = 12 };
+
+/* What a prompt leaves: logits of its last token and of two steps after it; the state
+ * and the full pages after the first of them, when the MTP layer too has seen every
+ * position of the prompt. */
+struct trace {
+    float *logits; /* [3][vocab] */
+    char *state;
+    size_t n; /* of state, without the page that is not full */
+};
+
+static void trace_rest(struct engine *g, int seq, struct trace *t)
+{
+    const size_t vocab = (size_t)engine_info(g)->vocab;
+    const size_t before = engine_seq_state_size(g, seq);
+    const int32_t next[2] = {3, 5};
+    size_t size = 0;
+    decode(g, &seq, &next[0], 1, t->logits + vocab);
+    t->state = export_state(g, seq, &size);
+    const bool new_page = engine_seq_len(g, seq) % BE_PAGE == 1;
+    t->n = new_page ? before : size - (size_t)engine_info(g)->memory.page;
+    decode(g, &seq, &next[1], 1, t->logits + 2 * vocab);
+}
+
+/* The sequence goes on in another one; its neighbour moves out of the way. */
+static int carry(struct engine *g, int seq, int *neighbour, uint32_t (*draw)(uint32_t))
+{
+    struct err e = ERR_INIT;
+    size_t n = 0;
+    char *state = export_state(g, seq, &n);
+    const bool first = draw(2) == 0;
+    int other = first ? open_seq(g) : -1;
+    if (draw(2) == 0) {
+        engine_seq_close(g, *neighbour);
+        *neighbour = open_seq(g);
+    }
+    engine_seq_close(g, seq);
+    must(engine_seq_fill(g, *neighbour, 1 + (int)draw((uint32_t)engine_info(g)->ctx / 8), &e), &e);
+    other = first ? other : open_seq(g);
+    must(engine_seq_import(g, other, state, n, &e), &e);
+    free(state);
+    return other;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+/* Once, at random cuts. */
+static void cut_once(struct engine *g, const int32_t *ids, int n, int *neighbour,
+                     uint32_t (*draw)(uint32_t), struct trace *t)
+{
+    int cut[MAX_CUTS + 1], at = 0;
+    const int cuts = 1 + (int)draw(MAX_CUTS);
+    for (int i = 0; i < cuts; i++) {
+        cut[i] = 64 * (1 + (int)draw((uint32_t)n / 64 - 1));
+    }
+    cut[cuts] = n;
+    qsort(cut, (size_t)cuts + 1, sizeof *cut, by_number);
+    int seq = open_seq(g);
+    for (int i = 0; i <= cuts; i++) {
+        if (cut[i] > at) {
+            const int rows = 64 * (1 + (int)draw(32));
+            prefill(g, seq, ids + at, cut[i] - at, rows, cut[i] == n ? t->logits : NULL);
+            at = cut[i];
+            seq = at < n ? carry(g, seq, neighbour, draw) : seq;
+        }
+    }
+    trace_rest(g, seq, t);
+    engine_seq_close(g, seq);
+}
+
+int cut_and_resume(struct engine *g, const int32_t *ids, int n, int sets,
+                   uint32_t (*draw)(uint32_t))
+{
+    const size_t vocab = (size_t)engine_info(g)->vocab;
+    struct trace want = {.logits = mem_array(3 * vocab, sizeof(float))};
+    int whole = open_seq(g), wrong = 0;
+    prefill(g, whole, ids, n, 0, want.logits);
+    trace_rest(g, whole, &want);
+    engine_seq_close(g, whole);
+    int neighbour = open_seq(g);
+    for (int s = 0; s < sets; s++) {
+        struct trace got = {.logits = mem_array(3 * vocab, sizeof(float))};
+        cut_once(g, ids, n, &neighbour, draw, &got);
+        wrong += got.n != want.n || memcmp(got.state, want.state, want.n) != 0 ||
+                 memcmp(got.logits, want.logits, 3 * vocab * sizeof(float)) != 0;
+        free(got.logits);
+        free(got.state);
+    }
+    engine_seq_close(g, neighbour);
+    free(want.logits);
+    free(want.state);
+    return wrong;
 }

@@ -29,4 +29,13 @@ void prefill(struct engine *g, int seq, const int32_t *ids, int n, int max_rows,
 void decode(struct engine *g, const int *seqs, const int32_t *ids, int n, float *out);
 char *export_state(struct engine *g, int seq, size_t *n); /* the caller frees */
 
+/* A prompt of n tokens, a multiple of 64, computed whole; and `sets` times over, cut at
+ * random multiples of 64, in chunks of random size, and at every cut carried by its
+ * exported state to another sequence, with other slots and pages and a neighbour that
+ * comes and goes. Returns in how many sets anything differed: the logits, those of two
+ * steps after it, or a byte of the state and of the full pages. draw(m) is below m. Wants
+ * 4 sequences. */
+int cut_and_resume(struct engine *g, const int32_t *ids, int n, int sets,
+                   uint32_t (*draw)(uint32_t));
+
 #endif

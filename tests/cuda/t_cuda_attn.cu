@@ -656,7 +656,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "--time") == 0) {
         return time_all(argc - 2, argv + 2);
     }
-    const bool big = true;
+    const bool big = !cut_small();
 #else
     const bool big = getenv("QUASAR_LONG") != NULL;
     (void)argc, (void)argv;

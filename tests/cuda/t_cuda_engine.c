@@ -219,6 +219,27 @@ static void cuts(void)
     engine_close(g);
 }
 
+/* The same at random cuts, everything that is left compared. */
+static uint32_t drawn;
+
+static uint32_t draw(uint32_t below)
+{
+    drawn = drawn * 1664525U + 1013904223U;
+    return (uint32_t)((uint64_t)drawn * below >> 32);
+}
+
+static void random_cuts(void)
+{
+    const int n = getenv("QUASAR_LONG") ? 512 : 128, sets = getenv("QUASAR_LONG") ? 8 : 1;
+    struct engine_opts o = {.slots = 4, .chunk = 128};
+    struct engine *g = open_engine(EB_CUDA, &o);
+    drawn = (uint32_t)text[0] + 1;
+    const int wrong = cut_and_resume(g, text, n, sets, draw);
+    ok(wrong == 0, "%d tokens cut at %d random sets of multiples of 64, resumed from each", n,
+       sets);
+    engine_close(g);
+}
+
 /* Graphs replay what single launches do: a walk of several kinds of steps. */
 static void walk(struct engine *g, float *out, int32_t *ids, double *per_step)
 {
@@ -298,7 +319,7 @@ static void draws(void)
     struct engine *g = open_engine(EB_CUDA, &o);
     struct err e = ERR_INIT;
     float logits[TM_VOCAB];
-    struct sample_entry *heap = mem_array(TM_VOCAB, sizeof *heap);
+    float *work = mem_array(sample_work(TM_USED), sizeof *work);
     int seq = open_seq(g);
     decode(g, &seq, text, 1, logits);
     int wrong = 0;
@@ -310,10 +331,10 @@ static void draws(void)
         int32_t id = -1;
         const int output = 0;
         must(engine_sample(g, &output, &d, 1, &id, &e), &e);
-        wrong += id != sample_row(logits, TM_USED, &s, heap);
+        wrong += id != sample_row(logits, TM_USED, &s, work);
     }
     ok(wrong == 0, "40 seeded draws are the common sampler's");
-    free(heap);
+    free(work);
     engine_close(g);
 }
 
@@ -451,6 +472,9 @@ int main(void)
     }
     company();
     cuts();
+    if (!QUICK) {
+        random_cuts();
+    }
     graphs();
     draws();
     caps();

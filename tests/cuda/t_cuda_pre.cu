@@ -229,8 +229,10 @@ int main(void)
         test_table(c, DT_Q8_G128, 256);
         test_table(c, DT_Q4_G64, 384);
 #ifndef QUASAR_EMULATE
-        test_norm(c, 5120, true);
-        test_table(c, DT_Q4_G64, 5120);
+        if (!cut_small()) {
+            test_norm(c, 5120, true);
+            test_table(c, DT_Q4_G64, 5120);
+        }
 #endif
     }
     return cut_end();

@@ -104,6 +104,17 @@ static inline int cut_end(void)
     return cut.failed > 0;
 }
 
+/* Whether only the small shapes are wanted: in the emulator, and on a GPU with
+ * QUASAR_TEST_SMALL, under a checker that makes everything slow. */
+static inline bool cut_small(void)
+{
+#ifdef QUASAR_EMULATE
+    return true;
+#else
+    return getenv("QUASAR_TEST_SMALL") != NULL;
+#endif
+}
+
 /* ---- contexts ---- */
 
 /* The ways of driving the chip to be tested here: 1 or 2 of them. */
