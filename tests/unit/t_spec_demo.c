@@ -1,0 +1,277 @@
+/* Speculation on the demo model says what plain decoding says: every drafter and depth,
+ * greedy and seeded, alone and in company, on the prompts of tests/prompts. Tokens a
+ * round are printed by category. QUASAR_LONG: 20 prompts of up to 256 tokens, depths 1
+ * to 12; else a few. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "base/jsonio.h"
+#include "base/mem.h"
+#include "sched/sched.h"
+
+#define PROMPTS 20
+#define MOST    256
+
+#ifdef SANITIZED /* some thirty times slower */
+#define FEW     4
+#define CONTEXT 100
+#else
+#define FEW     40
+#define CONTEXT 300
+#endif
+
+struct prompt {
+    char category[16];
+    int32_t *ids;
+    int n;
+};
+
+static struct prompt prompts[PROMPTS];
+static int n_prompts;
+
+static bool is_long(void)
+{
+    return getenv("QUASAR_LONG") != NULL;
+}
+
+static const char *in_tree(const char *name)
+{
+    static char path[4096];
+    const char *src = getenv("QUASAR_SRCDIR");
+    snprintf(path, sizeof path, "%s/%s", src ? src : ".", name);
+    return path;
+}
+
+/* context tokens of the prompts read so far, over and over, then the prompt's own. */
+static void read_prompt(const char *line, size_t n)
+{
+    json_t *v = NULL;
+    assert_int_equal(json_parse(line, n, "a prompt", &v, NULL), 0);
+    struct prompt *p = &prompts[n_prompts];
+    const json_t *ids = json_object_get(v, "ids");
+    int context = (int)json_integer_value(json_object_get(v, "context"));
+    context = context > CONTEXT && !is_long() ? CONTEXT : context;
+    snprintf(p->category, sizeof p->category, "%s",
+             json_string_value(json_object_get(v, "category")));
+    p->ids = mem_array((size_t)context + json_array_size(ids), sizeof *p->ids);
+    for (int i = 0; p->n < context; i = (i + 1) % n_prompts) {
+        for (int k = 0; k < prompts[i].n && p->n < context; k++) {
+            p->ids[p->n++] = prompts[i].ids[k];
+        }
+    }
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        p->ids[p->n++] = (int32_t)json_integer_value(json_array_get(ids, i));
+    }
+    json_decref(v);
+    n_prompts++;
+}
+
+static int prepare(void **state)
+{
+    (void)state;
+    struct buf b = BUF_INIT;
+    if (io_read_file(in_tree("tests/prompts/demo.jsonl"), 1 << 24, &b, NULL) < 0) {
+        return -1;
+    }
+    for (char *p = b.data, *end = b.data + b.len; p < end && n_prompts < PROMPTS;) {
+        char *nl = memchr(p, '\n', (size_t)(end - p));
+        const size_t n = (size_t)((nl ? nl : end) - p);
+        read_prompt(p, n);
+        p += n + 1;
+    }
+    buf_free(&b);
+    return n_prompts == PROMPTS ? 0 : -1;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_prompts; i++) {
+        free(prompts[i].ids);
+    }
+    return 0;
+}
+
+static struct sched *open_ready(enum spec_mode mode, int draft)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s", in_tree("models/demo.qsr"));
+    struct sched_opts o = {.path = path,
+                           .wake_fd = -1,
+                           .engine = {.backend = EB_CPU, .ctx = 9000, .threads = 2},
+                           .spec = {.mode = mode, .draft = draft}};
+    struct sched *s = NULL;
+    struct err e = ERR_INIT;
+    if (sched_open(&o, &s, &e) < 0 || sched_wait(s, &e) < 0) {
+        fail_msg("%s", e.msg);
+    }
+    return s;
+}
+
+struct answer {
+    int32_t ids[MOST];
+    int n;
+};
+
+static struct job *ask(struct sched *s, const struct prompt *p, bool sampled, int most)
+{
+    const struct engine_info *info = sched_info(s);
+    struct job_spec spec = {.prompt = p->ids,
+                            .n_prompt = (size_t)p->n,
+                            .max_tokens = most,
+                            .stop = info->eos,
+                            .n_stop = (size_t)info->n_eos,
+                            .screen = true,
+                            .wake_fd = -1};
+    if (sampled) {
+        spec.draw = (struct engine_draw){.temp = 0.9F, .top_p = 0.95F, .top_k = 40, .seed = 77};
+        spec.rules.presence = 0.3F;
+        spec.rules.repetition = 1.05F;
+        spec.rules.min_tokens = 6;
+    }
+    struct job *j = NULL;
+    struct err e = ERR_INIT;
+    if (sched_submit(s, &spec, &j, &e) < 0) {
+        fail_msg("%s", e.msg);
+    }
+    return j;
+}
+
+static void hear(struct job *j, struct answer *a)
+{
+    struct job_event ev = {.kind = JE_STARTED};
+    a->n = 0;
+    while (ev.kind != JE_END) {
+        if (!job_next(j, &ev)) {
+            ev.kind = JE_STARTED;
+            usleep(100);
+            continue;
+        }
+        if (ev.kind == JE_TOKENS) {
+            memcpy(a->ids + a->n, ev.ids, (size_t)ev.n * sizeof *ev.ids);
+            a->n += ev.n;
+        }
+    }
+    if (ev.reason == JR_ERROR) {
+        fail_msg("%s", job_error(j));
+    }
+}
+
+/* Answers of the chosen prompts, all at once or one after the other. */
+static void answers(struct sched *s, const int *which, int n, bool sampled, bool together, int most,
+                    struct answer *out, struct view_spec *sum)
+{
+    struct job *jobs[PROMPTS];
+    for (int i = 0; together && i < n; i++) {
+        jobs[i] = ask(s, &prompts[which[i]], sampled, most);
+    }
+    for (int i = 0; i < n; i++) {
+        if (!together) {
+            jobs[i] = ask(s, &prompts[which[i]], sampled, most);
+        }
+        hear(jobs[i], &out[i]);
+        const struct job_stats st = job_stats(jobs[i]);
+        view_spec_add(&sum[i], &st.spec);
+        job_free(jobs[i]);
+    }
+}
+
+static void same_answers(const struct answer *a, const struct answer *b, int n, const char *mode,
+                         int draft)
+{
+    for (int i = 0; i < n; i++) {
+        if (a[i].n != b[i].n || memcmp(a[i].ids, b[i].ids, (size_t)a[i].n * sizeof *a[i].ids)) {
+            fail_msg("%s, %d drafts: answer %d differs", mode, draft, i);
+        }
+    }
+}
+
+static const struct {
+    const char *name;
+    enum spec_mode mode;
+} modes[] = {{"auto", SPEC_AUTO},
+             {"mtp", SPEC_MTP},
+             {"suffix", SPEC_SUFFIX},
+             {"mtp+suffix", SPEC_MTP_SUFFIX}};
+
+/* One of each category, or all. */
+static int choose(int *which)
+{
+    int n = 0;
+    for (int i = is_long() ? 0 : 2; i < n_prompts; i += is_long() ? 1 : 5) {
+        which[n++] = i;
+    }
+    return n;
+}
+
+static void report(const char *mode, int draft, const int *which, int n,
+                   const struct view_spec *sum)
+{
+    for (int i = 0; i < n;) {
+        struct view_spec all = {0};
+        const char *category = prompts[which[i]].category;
+        for (; i < n && strcmp(category, prompts[which[i]].category) == 0; i++) {
+            view_spec_add(&all, &sum[i]);
+        }
+        print_message("# %s %d: %s %.2f tokens a round\n", mode, draft, category,
+                      view_spec_per_round(&all));
+    }
+}
+
+static void compare(bool sampled)
+{
+    static struct answer off[PROMPTS], on[PROMPTS];
+    struct view_spec sum[PROMPTS] = {0};
+    int which[PROMPTS];
+    const int n = choose(which);
+    const int most = is_long() ? MOST : FEW;
+    struct sched *s = open_ready(SPEC_OFF, 0);
+    answers(s, which, n, sampled, false, most, off, sum);
+    sched_close(s);
+    for (int m = 0; m < 4; m++) {
+        for (int draft = 0; draft <= 12; draft += is_long() ? 1 : 5 + (m & 1)) {
+            memset(sum, 0, sizeof sum);
+            s = open_ready(modes[m].mode, draft);
+            answers(s, which, n, sampled, false, most, on, sum);
+            same_answers(off, on, n, modes[m].name, draft);
+            report(modes[m].name, draft, which, n, sum);
+            if (draft % 6 == 0) {
+                answers(s, which, n < 16 ? n : 16, sampled, true, most, on, sum);
+                same_answers(off, on, n < 16 ? n : 16, modes[m].name, draft);
+            }
+            sched_close(s);
+        }
+    }
+}
+
+static void greedy(void **state)
+{
+    (void)state;
+    compare(false);
+}
+
+static void seeded(void **state)
+{
+    (void)state;
+    compare(true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy),
+        cmocka_unit_test(seeded),
+    };
+    return cmocka_run_group_tests(tests, prepare, clean);
+}
