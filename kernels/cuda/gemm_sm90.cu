@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { FRAG = 128 * 16 * 4 }; /* a warpgroup's registers for a step */
+
 /* Launch shapes: WG warpgroups of MT x 64 rows each, N tokens. A stage of the ring has
  * one step or two (where a round of the loop has two, and codes are small). */
 template <int KIND, int WG, int MT, int N> struct shape90 {
@@ -18,12 +20,15 @@ template <int KIND, int WG, int MT, int N> struct shape90 {
     static constexpr int w = steps * step;       /* of a tile's weights in a stage */
     static constexpr int copies = steps + tiles; /* that fill a stage */
     static constexpr int put = WG * 4 * GEMM_STAGE;
-    static constexpr int fixed = 1024 + put;                /* barriers, staging */
+    /* A lone warpgroup has a helper, which makes the registers of every second step. */
+    static constexpr bool help = WG == 1 && steps == 2;
+    static constexpr int frags = help ? 2 * FRAG : 0;
+    static constexpr int fixed = 1024 + put + frags;        /* barriers, staging */
     static constexpr int slack = 1024 - 128;                /* for the alignment */
     static constexpr int room = 227 * 1024 - slack - fixed; /* one block a multiprocessor */
     static constexpr int stages = room / (steps * xt + tiles * w);
     static constexpr int smem = slack + fixed + stages * (steps * xt + tiles * w);
-    static constexpr int threads = WG * 128 + 128;
+    static constexpr int threads = WG * 128 + help * 128 + 128;
     /* Registers are moved from the copying warpgroup to the others: to hold 128
      * accumulators, or 32 with four warpgroups. */
     static constexpr int regs = MT * N == 256 ? 232 : WG == 4 ? 104 : 0;
@@ -31,14 +36,16 @@ template <int KIND, int WG, int MT, int N> struct shape90 {
     /* 16-bit matrices may have blocks beside the others. */
     static constexpr bool mixed = MT == 1 && KIND != CU_W16;
     static_assert(stages >= 3, "a ring of three stages");
-    static_assert(16 * stages + 16 <= 1024, "room for the barriers");
+    static_assert(16 * stages + 64 <= 1024, "room for the barriers");
 };
 
 /* Where things lie in a block's shared memory. */
 struct place90 {
     uint8_t *put, *w;
     uint32_t xt, full, empty;
-    uint32_t idle; /* a barrier for which nobody waits */
+    uint32_t idle;       /* a barrier for which nobody waits */
+    uint8_t *frag;       /* two steps' registers from the helper */
+    uint32_t made, used; /* [2] their barriers */
 };
 
 #if defined QUASAR_EMULATE || defined __CUDA_ARCH_FEAT_SM90_ALL
@@ -173,6 +180,7 @@ template <class S> GEMM_FN void produce(const struct gemm_args *a, int block, st
 struct reader {
     int stage;
     uint32_t parity;
+    uint32_t round; /* of two steps, counted for the helper */
 };
 
 template <class S> GEMM_FN void advance(struct reader *r)
@@ -199,6 +207,28 @@ GEMM_FN void release(uint32_t bar, int lane)
     __syncwarp();
     if (lane == 0) {
         mbar_arrive(bar);
+    }
+}
+
+/* A thread's registers of a step on their way from the helper: 16 bytes a lane. */
+GEMM_FN void frag_store(const uint32_t *a, uint8_t *slot, int warp, int lane)
+{
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        *(uint4 *)(slot + warp * 2048 + j * 512 + lane * 16) =
+            make_uint4(a[4 * j], a[4 * j + 1], a[4 * j + 2], a[4 * j + 3]);
+    }
+}
+
+GEMM_FN void frag_load(uint32_t *a, const uint8_t *slot, int warp, int lane)
+{
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint4 v = *(const uint4 *)(slot + warp * 2048 + j * 512 + lane * 16);
+        a[4 * j] = v.x;
+        a[4 * j + 1] = v.y;
+        a[4 * j + 2] = v.z;
+        a[4 * j + 3] = v.w;
     }
 }
 
@@ -278,10 +308,11 @@ GEMM_FN void multiply(float (*d)[S::tokens / 2], int n, struct reader *in, const
             return;
         }
         /* One warp a scheduler: both steps' codes of a stage are read ahead of their
-         * expansion; four have no registers for it, and hide it by each other. */
+         * expansion; four have no registers for it, and hide it by each other. With a
+         * helper, the second step's registers come from it. */
         constexpr bool EARLY = S::wg < 4;
         struct gemm_raw<KIND> r0, r1;
-        if (EARLY) {
+        if (EARLY && !S::help) {
             gemm_fetch<KIND>(&r1, w + in->stage * W + S::step, rb, lane);
         }
         for (int k = n >> 1;; k--) {
@@ -291,10 +322,18 @@ GEMM_FN void multiply(float (*d)[S::tokens / 2], int n, struct reader *in, const
             wgmma_wait<1>();
             release(before, lane);
             before = at.empty + 8 * s;
-            if (!EARLY) {
-                gemm_fetch<KIND>(&r1, w + s * W + S::step, rb, lane);
+            if constexpr (S::help) {
+                const uint32_t slot = in->round & 1;
+                mbar_wait(at.made + 8 * slot, in->round >> 1 & 1);
+                frag_load(a1, at.frag + slot * FRAG, rb, lane);
+                release(at.used + 8 * slot, lane);
+                in->round++;
+            } else {
+                if (!EARLY) {
+                    gemm_fetch<KIND>(&r1, w + s * W + S::step, rb, lane);
+                }
+                gemm_expand<KIND>(a1, &r1);
             }
-            gemm_expand<KIND>(a1, &r1);
             issue<N>(d[0], a1, b + (S::xt >> 4));
             advance<S>(in);
             if (k == 1) {
@@ -303,7 +342,9 @@ GEMM_FN void multiply(float (*d)[S::tokens / 2], int n, struct reader *in, const
             mbar_wait(at.full + 8 * in->stage, in->parity);
             if (EARLY) {
                 gemm_fetch<KIND>(&r0, w + in->stage * W, rb, lane);
-                gemm_fetch<KIND>(&r1, w + in->stage * W + S::step, rb, lane);
+                if (!S::help) {
+                    gemm_fetch<KIND>(&r1, w + in->stage * W + S::step, rb, lane);
+                }
                 wgmma_wait<1>();
             } else {
                 wgmma_wait<1>();
@@ -409,7 +450,7 @@ template <class S> GEMM_FN void consume(const struct gemm_args *a, int block, st
     constexpr int N = S::tokens, MT = S::mt, THREADS = S::wg * 128;
     const int wg = (int)threadIdx.x >> 7, warp = (int)threadIdx.x >> 5 & 3;
     const int lane = (int)threadIdx.x & 31;
-    struct reader in = {0, 0};
+    struct reader in = {0, 0, 0};
     struct piece p;
     const uint8_t *const w = at.w + wg * MT * S::w;
     uint8_t *const put = at.put + wg * 4 * GEMM_STAGE;
@@ -433,6 +474,37 @@ template <class S> GEMM_FN void consume(const struct gemm_args *a, int block, st
     }
 }
 
+/* The helper of a lone warpgroup: its warp w makes registers for the other's warp w. */
+template <class S> GEMM_FN void assist(const struct gemm_args *a, int block, struct place90 at)
+{
+    constexpr int KIND = S::kind;
+    const int warp = (int)threadIdx.x >> 5 & 3, lane = (int)threadIdx.x & 31;
+    struct reader in = {0, 0, 0};
+    struct piece p;
+    for (int i = 0; piece_at(a, block, i, &p); i++) {
+        const int n = p.to - p.from, odd = n & 1;
+        if (odd) { /* a stage of one step, not the helper's */
+            mbar_wait(at.full + 8 * in.stage, in.parity);
+            release(at.empty + 8 * in.stage, lane);
+            advance<S>(&in);
+        }
+        for (int k = n >> 1; k > 0; k--) {
+            uint32_t frag[16];
+            struct gemm_raw<KIND> r;
+            mbar_wait(at.full + 8 * in.stage, in.parity);
+            gemm_fetch<KIND>(&r, at.w + in.stage * S::w + S::step, warp, lane);
+            gemm_expand<KIND>(frag, &r);
+            release(at.empty + 8 * in.stage, lane);
+            advance<S>(&in);
+            const uint32_t slot = in.round & 1;
+            mbar_wait(at.used + 8 * slot, ~(in.round >> 1) & 1);
+            frag_store(frag, at.frag + slot * FRAG, warp, lane);
+            release(at.made + 8 * slot, lane);
+            in.round++;
+        }
+    }
+}
+
 /* The block's barriers, by its first thread. */
 template <class S> GEMM_FN struct place90 prepare(uint8_t *smem)
 {
@@ -440,15 +512,21 @@ template <class S> GEMM_FN struct place90 prepare(uint8_t *smem)
     at.full = smem_addr(smem);
     at.empty = at.full + 8 * S::stages;
     at.idle = at.empty + 8 * S::stages;
+    at.made = at.idle + 8;
+    at.used = at.made + 16;
     at.put = smem + 1024;
+    at.frag = at.put + S::put;
     at.xt = at.full + S::fixed;
     at.w = smem + S::fixed + S::stages * S::steps * S::xt;
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::stages; i++) {
             mbar_init(at.full + 8 * i, S::copies);
-            mbar_init(at.empty + 8 * i, S::wg * 4);
+            mbar_init(at.empty + 8 * i, (S::wg + S::help) * 4);
         }
         mbar_init(at.idle, S::wg * 4);
+        for (int i = 0; i < 4; i++) {
+            mbar_init(at.made + 8 * i, 4);
+        }
         mbar_fence_init();
     }
     return at;
@@ -492,6 +570,12 @@ __global__ void __launch_bounds__(shape90<KIND, WG, MT, N>::threads, 1)
         } else if constexpr (S::mixed) {
             consume<T>(&side, block - a.blocks, at);
         }
+    } else if (S::help && threadIdx.x < 256) {
+        if constexpr (S::help) {
+            if (main) {
+                assist<S>(&a, block, at);
+            }
+        }
     } else {
         if constexpr (S::regs > 0) {
             regs_dec<S::copy_regs>();
@@ -522,7 +606,7 @@ static const struct row90 table90[] = {
     {256, 128, 1100, false},
     {256, 64, 590, true},
     {128, 64, 310, true},
-    {64, 64, 250, true},
+    {64, 64, 170, true},
 };
 enum { SHAPES90 = sizeof table90 / sizeof table90[0] };
 
