@@ -505,8 +505,9 @@ template <class S> GEMM_FN void assist(const struct gemm_args *a, int block, str
     }
 }
 
-/* The block's barriers, by its first thread. */
-template <class S> GEMM_FN struct place90 prepare(uint8_t *smem)
+/* Found anew in each branch: of a choice between two, the compiler would forget that it
+ * is shared memory. */
+template <class S> GEMM_FN struct place90 place_of(uint8_t *smem)
 {
     struct place90 at;
     at.full = smem_addr(smem);
@@ -518,18 +519,22 @@ template <class S> GEMM_FN struct place90 prepare(uint8_t *smem)
     at.frag = at.put + S::put;
     at.xt = at.full + S::fixed;
     at.w = smem + S::fixed + S::stages * S::steps * S::xt;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < S::stages; i++) {
-            mbar_init(at.full + 8 * i, S::copies);
-            mbar_init(at.empty + 8 * i, (S::wg + S::help) * 4);
-        }
-        mbar_init(at.idle, S::wg * 4);
-        for (int i = 0; i < 4; i++) {
-            mbar_init(at.made + 8 * i, 4);
-        }
-        mbar_fence_init();
-    }
     return at;
+}
+
+/* The block's barriers, by one thread. */
+template <class S> GEMM_FN void prepare(uint8_t *smem)
+{
+    const struct place90 at = place_of<S>(smem);
+    for (int i = 0; i < S::stages; i++) {
+        mbar_init(at.full + 8 * i, S::copies);
+        mbar_init(at.empty + 8 * i, (S::wg + S::help) * 4);
+    }
+    mbar_init(at.idle, S::wg * 4);
+    for (int i = 0; i < 4; i++) {
+        mbar_init(at.made + 8 * i, 4);
+    }
+    mbar_fence_init();
 }
 #endif
 
@@ -558,7 +563,13 @@ __global__ void __launch_bounds__(shape90<KIND, WG, MT, N>::threads, 1)
         block = *number;
     }
     const bool main = !S::mixed || block < a.blocks;
-    const struct place90 at = main ? prepare<S>(smem) : prepare<T>(smem);
+    if (threadIdx.x == 0) {
+        if (main) {
+            prepare<S>(smem);
+        } else {
+            prepare<T>(smem);
+        }
+    }
     __syncthreads();
     pdl_launch();
     if (threadIdx.x < WG * 128) {
@@ -566,14 +577,14 @@ __global__ void __launch_bounds__(shape90<KIND, WG, MT, N>::threads, 1)
             regs_inc<S::regs>();
         }
         if (main) {
-            consume<S>(&a, block, at);
+            consume<S>(&a, block, place_of<S>(smem));
         } else if constexpr (S::mixed) {
-            consume<T>(&side, block - a.blocks, at);
+            consume<T>(&side, block - a.blocks, place_of<T>(smem));
         }
     } else if (S::help && threadIdx.x < 256) {
         if constexpr (S::help) {
             if (main) {
-                assist<S>(&a, block, at);
+                assist<S>(&a, block, place_of<S>(smem));
             }
         }
     } else {
@@ -582,9 +593,9 @@ __global__ void __launch_bounds__(shape90<KIND, WG, MT, N>::threads, 1)
         }
         if (threadIdx.x % 32 == 0) {
             if (main) {
-                produce<S>(&a, block, at);
+                produce<S>(&a, block, place_of<S>(smem));
             } else if constexpr (S::mixed) {
-                produce<T>(&side, block - a.blocks, at);
+                produce<T>(&side, block - a.blocks, place_of<T>(smem));
             }
         }
     }
