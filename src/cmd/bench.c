@@ -11,7 +11,7 @@
 #include "base/jsonio.h"
 #include "base/mem.h"
 #include "base/philox.h"
-#include "cmd/bandwidth.h"
+#include "cmd/bench.h"
 #include "cmd/cmd.h"
 #include "cmd/memplan.h"
 #include "cmd/model.h"
@@ -23,19 +23,11 @@
 #define WANT_SECONDS 0.4  /* of decoding per repetition */
 #define MADE_UP_FROM 2048 /* deeper contexts are filled with random numbers */
 #define DRAFTS       4
+#define SPEC_CTX     16384 /* for prompts, and steps of 16 rows */
 
 struct list {
     int v[MAX_LIST];
     int n;
-};
-
-struct bench {
-    struct engine *g;
-    struct bandwidth bw;
-    int reps;
-    bool json, one_seq; /* the rows of a step are one sequence's */
-    json_t *results;
-    uint32_t drawn;
 };
 
 static int parse_list(const struct conf *cf, const char *name, int lo, int hi, struct list *out,
@@ -65,25 +57,24 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *v, int n)
+double bench_median(double *v, int n)
 {
     qsort(v, (size_t)n, sizeof *v, by_value);
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-static double seconds_since(int64_t start)
+double bench_since(int64_t start)
 {
     return clock_seconds(clock_now(clock_real()) - start);
 }
 
-static int32_t random_id(struct bench *b)
+int32_t bench_random_id(struct bench *b)
 {
     uint32_t w = philox_word(1, b->drawn++, PHILOX_TARGET, 0);
     return (int32_t)(w % (uint32_t)engine_info(b->g)->vocab_used);
 }
 
-/* A sequence of depth random tokens, or of as many made-up states. */
-static int fill_to(struct bench *b, int depth, int *seq, struct err *e)
+int bench_fill(struct bench *b, int depth, int *seq, struct err *e)
 {
     int rc = engine_seq_open(b->g, seq, e);
     if (rc < 0 || depth == 0) {
@@ -94,7 +85,7 @@ static int fill_to(struct bench *b, int depth, int *seq, struct err *e)
     }
     int32_t *ids = mem_array((size_t)depth, sizeof *ids);
     for (int i = 0; i < depth; i++) {
-        ids[i] = random_id(b);
+        ids[i] = bench_random_id(b);
     }
     struct engine_prefill p = {.seq = *seq, .tokens = ids, .n = depth};
     rc = engine_prefill(b->g, &p, e);
@@ -115,7 +106,7 @@ static int step(struct bench *b, const int *seqs, int32_t *ids, int rows, struct
     return rc == 0 ? engine_sample(b->g, out, d, rows, ids, e) : rc;
 }
 
-static void add_result(struct bench *b, json_t *o)
+void bench_add(struct bench *b, json_t *o)
 {
     json_object_set_new(o, "read_gb_s", json_real(b->bw.read));
     json_object_set_new(o, "copy_gb_s", json_real(b->bw.copy));
@@ -127,14 +118,14 @@ static void add_result(struct bench *b, json_t *o)
 static int time_decode(struct bench *b, int base, const int *seqs, int rows, double *ms,
                        double *launches, struct err *e)
 {
-    double t[1000];
+    double t[BENCH_REPS];
     int32_t ids[16];
     int steps = 4, rc = 0;
     uint64_t done = 0, kernels = 0;
     for (int rep = -1; rep < b->reps && rc == 0; rep++) { /* the first warms up */
         for (int i = 0; i < rows && rc == 0; i++) {
             rc = i > 0 && b->one_seq ? 0 : engine_seq_fork(b->g, seqs[i], base, e);
-            ids[i] = random_id(b);
+            ids[i] = bench_random_id(b);
         }
         if (rc == 0) { /* pages of its own, whatever was shared */
             rc = step(b, seqs, ids, rows, e);
@@ -144,7 +135,7 @@ static int time_decode(struct bench *b, int base, const int *seqs, int rows, dou
         for (int k = 0; k < steps && rc == 0; k++) {
             rc = step(b, seqs, ids, rows, e);
         }
-        double each = seconds_since(start) / steps;
+        double each = bench_since(start) / steps;
         if (rep < 0) {
             steps = (int)(WANT_SECONDS / (each > 1e-9 ? each : 1e-9));
             steps = steps < 4 ? 4 : steps > MAX_STEPS ? MAX_STEPS : steps;
@@ -154,7 +145,7 @@ static int time_decode(struct bench *b, int base, const int *seqs, int rows, dou
             done += (uint64_t)steps;
         }
     }
-    *ms = rc == 0 ? median(t, b->reps) : 0;
+    *ms = rc == 0 ? bench_median(t, b->reps) : 0;
     *launches = done > 0 ? (double)kernels / (double)done : 0;
     return rc;
 }
@@ -169,7 +160,7 @@ static int bench_decode(struct bench *b, int depth, int rows, struct err *e)
 {
     int base = -1, seqs[16], opened = 0;
     const int own = b->one_seq ? 1 : rows;
-    int rc = fill_to(b, depth, &base, e);
+    int rc = bench_fill(b, depth, &base, e);
     while (rc == 0 && opened < own) {
         rc = engine_seq_open(b->g, &seqs[opened], e);
         opened += rc == 0;
@@ -196,7 +187,7 @@ static int bench_decode(struct bench *b, int depth, int rows, struct err *e)
                           1e3 * rows / ms, "ms_per_step", ms, "bytes_per_step", (json_int_t)bytes,
                           "gb_s", gb_s, "fraction_of_read_bandwidth", gb_s / b->bw.read,
                           "launches_per_step", launches_or_null(launches));
-    add_result(b, o);
+    bench_add(b, o);
     if (!b->json) {
         printf(
             "decode   depth %6d  rows %2d%s  %9.1f tok/s  %9.3f ms/step  %6.1f GB/s  %3.0f %% of "
@@ -213,7 +204,7 @@ static int bench_decode(struct bench *b, int depth, int rows, struct err *e)
 static int bench_draft(struct bench *b, int depth, struct err *e)
 {
     int seq = -1;
-    double t[1000];
+    double t[BENCH_REPS];
     int32_t ids[DRAFTS];
     const int cap = engine_info(b->g)->max_draft, drafts = cap < DRAFTS ? cap : DRAFTS;
     const uint64_t bytes = engine_bytes_per_draft(b->g);
@@ -221,25 +212,25 @@ static int bench_draft(struct bench *b, int depth, struct err *e)
         return err_set(e, QE_UNSUPPORTED,
                        "the model has no MTP layer to draft with, or --max-draft 0 leaves it out");
     }
-    int rc = fill_to(b, depth > 0 ? depth : 1, &seq, e);
+    int rc = bench_fill(b, depth > 0 ? depth : 1, &seq, e);
     for (int rep = -2; rep < b->reps && rc == 0; rep++) { /* the first two warm up */
         int64_t start = clock_now(clock_real());
         int done = 0;
         for (int k = 0; k < MAX_STEPS / DRAFTS && rc == 0; k++, done += drafts) {
-            rc = engine_mtp_draft(b->g, seq, random_id(b), drafts, ids, e);
+            rc = engine_mtp_draft(b->g, seq, bench_random_id(b), drafts, ids, e);
         }
         if (rep >= 0) {
-            t[rep] = 1e3 * seconds_since(start) / done;
+            t[rep] = 1e3 * bench_since(start) / done;
         }
     }
     engine_seq_close(b->g, seq);
     if (rc < 0) {
         return rc;
     }
-    const double ms = median(t, b->reps), gb_s = (double)bytes / 1e6 / ms;
-    add_result(b, json_pack("{s:s, s:i, s:f, s:I, s:f, s:f}", "what", "draft", "depth", depth,
-                            "ms_per_step", ms, "bytes_per_step", (json_int_t)bytes, "gb_s", gb_s,
-                            "fraction_of_read_bandwidth", gb_s / b->bw.read));
+    const double ms = bench_median(t, b->reps), gb_s = (double)bytes / 1e6 / ms;
+    bench_add(b, json_pack("{s:s, s:i, s:f, s:I, s:f, s:f}", "what", "draft", "depth", depth,
+                           "ms_per_step", ms, "bytes_per_step", (json_int_t)bytes, "gb_s", gb_s,
+                           "fraction_of_read_bandwidth", gb_s / b->bw.read));
     if (!b->json) {
         printf("draft    depth %6d  %9.3f ms/draft  %6.1f GB/s  %3.0f %% of reading\n", depth, ms,
                gb_s, 100 * gb_s / b->bw.read);
@@ -251,15 +242,15 @@ static int bench_draft(struct bench *b, int depth, struct err *e)
 static int bench_prefill(struct bench *b, const char *what, int depth, int n, struct err *e)
 {
     int base = -1, seq = -1;
-    int rc = fill_to(b, depth, &base, e);
+    int rc = bench_fill(b, depth, &base, e);
     if (rc == 0) {
         rc = engine_seq_open(b->g, &seq, e);
     }
     int32_t *ids = mem_array((size_t)n, sizeof *ids);
     for (int i = 0; i < n; i++) {
-        ids[i] = random_id(b);
+        ids[i] = bench_random_id(b);
     }
-    double t[1000];
+    double t[BENCH_REPS];
     int32_t last = n - 1, id = 0;
     int out = 0;
     const struct engine_draw greedy = {.top_p = 1};
@@ -274,7 +265,7 @@ static int bench_prefill(struct bench *b, const char *what, int depth, int n, st
             rc = engine_sample(b->g, &out, &greedy, 1, &id, e);
         }
         if (rep >= 0) {
-            t[rep] = 1e3 * seconds_since(start);
+            t[rep] = 1e3 * bench_since(start);
         }
     }
     free(ids);
@@ -283,9 +274,9 @@ static int bench_prefill(struct bench *b, const char *what, int depth, int n, st
     if (rc < 0) {
         return rc;
     }
-    double ms = median(t, b->reps);
-    add_result(b, json_pack("{s:s, s:i, s:i, s:f, s:f}", "what", what, "depth", depth,
-                            "prompt_tokens", n, "tok_s", 1e3 * n / ms, "ttft_ms", ms));
+    double ms = bench_median(t, b->reps);
+    bench_add(b, json_pack("{s:s, s:i, s:i, s:f, s:f}", "what", what, "depth", depth,
+                           "prompt_tokens", n, "tok_s", 1e3 * n / ms, "ttft_ms", ms));
     if (!b->json) {
         printf("%-8s depth %6d  %6d tokens  %9.1f tok/s  %9.2f ms to the first token\n", what,
                depth, n, 1e3 * n / ms, ms);
@@ -294,9 +285,11 @@ static int bench_prefill(struct bench *b, const char *what, int depth, int n, st
     return 0;
 }
 
-enum what { W_DECODE, W_PREFILL, W_DRAFT, W_TTFT, W_START, W_COUNT };
+enum what { W_DECODE, W_PREFILL, W_DRAFT, W_TTFT, W_START, W_VERIFY, W_SPEC, W_COUNT };
 
-static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft", "ttft", "start"};
+static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft", "ttft",
+                                                "start",  "verify",  "spec"};
+#define WHATS "decode, prefill, draft, ttft, start, verify, spec"
 
 struct plan {
     bool what[W_COUNT], one_seq;
@@ -307,8 +300,7 @@ static int read_plan(const struct conf *cf, struct plan *p, struct err *e)
 {
     const char *what = conf_str(cf, "what");
     if (!*what) {
-        return err_set(e, QE_USAGE,
-                       "--what is empty: it lists decode, prefill, draft, ttft, start");
+        return err_set(e, QE_USAGE, "--what is empty: it lists " WHATS);
     }
     while (*what) {
         const size_t n = strcspn(what, ",");
@@ -317,9 +309,7 @@ static int read_plan(const struct conf *cf, struct plan *p, struct err *e)
             k++;
         }
         if (k == W_COUNT) {
-            return err_set(e, QE_USAGE,
-                           "--what: \"%.*s\" is none of decode, prefill, draft, ttft, start",
-                           (int)n, what);
+            return err_set(e, QE_USAGE, "--what: \"%.*s\" is none of " WHATS, (int)n, what);
         }
         p->what[k] = true;
         what += n + (what[n] == ',');
@@ -347,16 +337,26 @@ static int plan_ctx(const struct plan *p)
     const int rows = p->one_seq ? largest(&p->rows) : 1;
     const int steps = (MAX_STEPS + 1) * rows;
     const int prompt = p->what[W_PREFILL] ? largest(&p->prompt) : 0;
+    if (p->what[W_VERIFY] || p->what[W_SPEC]) {
+        return largest(&p->depth) + SPEC_CTX;
+    }
     return largest(&p->depth) + (prompt > steps ? prompt : steps) + 64;
 }
 
-static int measure(struct bench *b, const struct plan *p, struct err *e)
+static int measure(struct bench *b, const struct conf *cf, const struct plan *p, struct err *e)
 {
     int rc = 0;
+    const bool scripted = conf_str(cf, "accept") != NULL;
     for (int d = 0; d < p->depth.n && rc == 0; d++) {
         const int depth = p->depth.v[d];
         for (int i = 0; p->what[W_DECODE] && i < p->rows.n && rc == 0; i++) {
             rc = bench_decode(b, depth, p->rows.v[i], e);
+        }
+        for (int i = 0; p->what[W_VERIFY] && i < p->rows.n && rc == 0; i++) {
+            rc = bench_verify(b, depth, p->rows.v[i], e);
+        }
+        if (p->what[W_SPEC] && scripted && rc == 0) {
+            rc = bench_scripted(b, cf, depth, e);
         }
         if (p->what[W_DRAFT] && rc == 0) {
             rc = bench_draft(b, depth, e);
@@ -367,6 +367,9 @@ static int measure(struct bench *b, const struct plan *p, struct err *e)
         for (int i = 0; p->what[W_PREFILL] && i < p->prompt.n && rc == 0; i++) {
             rc = bench_prefill(b, "prefill", depth, p->prompt.v[i], e);
         }
+    }
+    if (p->what[W_SPEC] && !scripted && rc == 0) {
+        rc = bench_prompts(b, cf, e);
     }
     return rc;
 }
@@ -403,9 +406,9 @@ static int run_plan(const struct conf *cf, struct engine *g, const struct plan *
         if (!b.json) {
             startup_print(start);
         }
-        add_result(&b, start);
+        bench_add(&b, start);
     }
-    rc = measure(&b, p, e);
+    rc = measure(&b, cf, p, e);
     if (rc == 0 && b.json) {
         json_print_take(json_pack("{s:s, s:s, s:s, s:s, s:s?, s:o, s:i, s:f, s:f, s:O}", "model",
                                   info->model_name, "tier", info->tier, "backend", info->backend,

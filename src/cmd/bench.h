@@ -1,0 +1,36 @@
+#ifndef QUASAR_CMD_BENCH_H
+#define QUASAR_CMD_BENCH_H
+
+#include <jansson.h>
+
+#include "base/conf.h"
+#include "cmd/bandwidth.h"
+#include "engine/engine.h"
+
+/* What every measurement of quasar bench needs. */
+struct bench {
+    struct engine *g;
+    struct bandwidth bw;
+    int reps;
+    bool json, one_seq; /* the rows of a step are one sequence's */
+    json_t *results;
+    uint32_t drawn;
+};
+
+#define BENCH_REPS 1000
+
+int32_t bench_random_id(struct bench *b);
+double bench_median(double *v, int n);
+double bench_since(int64_t start);
+/* A sequence of depth random tokens, or of as many made-up states. */
+int bench_fill(struct bench *b, int depth, int *seq, struct err *e);
+/* Takes o into the results. */
+void bench_add(struct bench *b, json_t *o);
+
+/* benchspec.c: steps of rows that may be taken back; rounds with acceptance by chance
+ * (--accept); whole answers to prompts, with and without drafts. */
+int bench_verify(struct bench *b, int depth, int rows, struct err *e);
+int bench_scripted(struct bench *b, const struct conf *cf, int depth, struct err *e);
+int bench_prompts(struct bench *b, const struct conf *cf, struct err *e);
+
+#endif

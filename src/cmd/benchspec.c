@@ -1,0 +1,389 @@
+/* quasar bench --what verify,spec: what a verified step costs by its width; rounds whose
+ * drafts are accepted by chance, for models that have nothing to say; and whole answers
+ * to prompts, plain and with drafts, which must be the same. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/jsonio.h"
+#include "base/mem.h"
+#include "base/philox.h"
+#include "cmd/bench.h"
+#include "engine/spec.h"
+
+#define STEPS  24 /* of one timing */
+#define ANSWER 256
+
+/* ---- verified steps ---- */
+
+static int verify_once(struct bench *b, int seq, int rows, int keep, struct err *e)
+{
+    int seqs[COST_ROWS], outputs[COST_ROWS];
+    int32_t ids[COST_ROWS];
+    struct engine_draw d[COST_ROWS];
+    for (int i = 0; i < rows; i++) {
+        seqs[i] = seq;
+        outputs[i] = i;
+        ids[i] = bench_random_id(b);
+        d[i] = (struct engine_draw){.top_p = 1};
+    }
+    int rc = engine_verify(b->g, seqs, ids, rows, e);
+    rc = rc < 0 ? rc : engine_sample(b->g, outputs, d, rows, ids, e);
+    return rc < 0 ? rc : engine_commit(b->g, &seq, &keep, 1, e);
+}
+
+/* Milliseconds of a verified step of which keep rows stay. */
+static int time_verify(struct bench *b, int base, int seq, int rows, int keep, double *ms,
+                       struct err *e)
+{
+    double t[BENCH_REPS];
+    int rc = 0;
+    for (int rep = -1; rep < b->reps && rc == 0; rep++) {
+        rc = engine_seq_fork(b->g, seq, base, e);
+        rc = rc < 0 ? rc : verify_once(b, seq, rows, keep, e); /* pages of its own */
+        const int64_t start = clock_now(clock_real());
+        for (int i = 0; i < STEPS && rc == 0; i++) {
+            rc = verify_once(b, seq, rows, keep, e);
+        }
+        if (rep >= 0) {
+            t[rep] = 1e3 * bench_since(start) / STEPS;
+        }
+    }
+    *ms = rc == 0 ? bench_median(t, b->reps) : 0;
+    return rc;
+}
+
+int bench_verify(struct bench *b, int depth, int rows, struct err *e)
+{
+    int base = -1, seq = -1;
+    double all = 0, one = 0;
+    int rc = bench_fill(b, depth, &base, e);
+    rc = rc < 0 ? rc : engine_seq_open(b->g, &seq, e);
+    rc = rc < 0 ? rc : time_verify(b, base, seq, rows, rows, &all, e);
+    rc = rc < 0 ? rc : time_verify(b, base, seq, rows, 1, &one, e);
+    engine_seq_close(b->g, base);
+    engine_seq_close(b->g, seq);
+    if (rc < 0) {
+        return rc;
+    }
+    bench_add(b, json_pack("{s:s, s:i, s:i, s:f, s:f}", "what", "verify", "depth", depth, "rows",
+                           rows, "ms_per_step", all, "ms_keeping_one", one));
+    if (!b->json) {
+        printf("verify   depth %6d  rows %2d  %9.3f ms keeping all  %9.3f ms keeping one\n", depth,
+               rows, all, one);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+/* ---- acceptance by chance ---- */
+
+/* One round of MTP drafts; each draft is taken with this chance as long as all before it
+ * were. Returns tokens, or an error. */
+static int scripted_round(struct bench *b, int seq, int drafts, double accept, struct err *e)
+{
+    struct engine_draft d = {.seq = seq, .next = bench_random_id(b), .depth = drafts};
+    int rc = drafts > 0 ? engine_draft(b->g, &d, 1, e) : 0;
+    int keep = 1;
+    while (keep <= drafts && philox_word(5, b->drawn++, PHILOX_TARGET, 0) < accept * 0x1p32) {
+        keep++;
+    }
+    rc = rc < 0 ? rc : verify_once(b, seq, drafts + 1, keep, e);
+    return rc < 0 ? rc : keep;
+}
+
+static int scripted_depth(struct bench *b, int depth, int drafts, double accept, struct err *e)
+{
+    int base = -1, seq = -1;
+    double t[BENCH_REPS], tok_s[BENCH_REPS];
+    int rc = bench_fill(b, depth > 0 ? depth : 1, &base, e);
+    rc = rc < 0 ? rc : engine_seq_open(b->g, &seq, e);
+    for (int rep = -1; rep < b->reps && rc >= 0; rep++) {
+        rc = engine_seq_fork(b->g, seq, base, e);
+        rc = rc < 0 ? rc : scripted_round(b, seq, drafts, accept, e);
+        int tokens = 0;
+        const int64_t start = clock_now(clock_real());
+        for (int i = 0; i < 2 * STEPS && rc >= 0; i++) {
+            rc = scripted_round(b, seq, drafts, accept, e);
+            tokens += rc;
+        }
+        if (rep >= 0) {
+            const double s = bench_since(start);
+            t[rep] = 1e3 * s / (2 * STEPS);
+            tok_s[rep] = tokens / s;
+        }
+    }
+    engine_seq_close(b->g, base);
+    engine_seq_close(b->g, seq);
+    if (rc < 0) {
+        return rc;
+    }
+    const double ms = bench_median(t, b->reps), speed = bench_median(tok_s, b->reps);
+    bench_add(b, json_pack("{s:s, s:i, s:i, s:f, s:f, s:f}", "what", "spec", "depth", depth,
+                           "drafts", drafts, "accept", accept, "ms_per_round", ms, "tok_s", speed));
+    if (!b->json) {
+        printf("spec     depth %6d  %2d drafts accepted at %.2f  %9.1f tok/s  %9.3f ms/round\n",
+               depth, drafts, accept, speed, ms);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+int bench_scripted(struct bench *b, const struct conf *cf, int depth, struct err *e)
+{
+    const double accept = conf_num(cf, "accept", 0);
+    const int asked = (int)conf_int(cf, "draft", 0);
+    int rc = 0;
+    for (int n = asked ? asked : 0; n <= (asked ? asked : 12) && rc == 0; n++) {
+        rc = scripted_depth(b, depth, n, accept, e);
+    }
+    return rc;
+}
+
+/* ---- answers ---- */
+
+struct prompt {
+    char category[24];
+    int32_t *ids;
+    int n;
+};
+
+struct prompts {
+    struct prompt *v;
+    int n;
+};
+
+static void prompts_free(struct prompts *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        free(p->v[i].ids);
+    }
+    free(p->v);
+}
+
+/* One line: category, context (so many tokens of the prompts before it come first), ids. */
+static int add_prompt(struct prompts *p, const char *line, size_t n, int vocab, struct err *e)
+{
+    json_t *o = NULL;
+    int rc = json_parse(line, n, "a prompt", &o, e);
+    if (rc < 0) {
+        return rc;
+    }
+    const json_t *ids = json_object_get(o, "ids");
+    const char *category = json_string_value(json_object_get(o, "category"));
+    const json_int_t context = json_integer_value(json_object_get(o, "context"));
+    const size_t own = json_array_size(ids);
+    if (own == 0 || !category || context < 0 || context > 1 << 20 || (context > 0 && p->n == 0)) {
+        json_decref(o);
+        return err_set(e, QE_FORMAT, "prompt %d has no category, no ids or nothing for its context",
+                       p->n + 1);
+    }
+    p->v = mem_realloc(p->v, (size_t)(p->n + 1) * sizeof *p->v);
+    struct prompt *q = &p->v[p->n];
+    *q = (struct prompt){.n = 0};
+    snprintf(q->category, sizeof q->category, "%s", category);
+    q->ids = mem_array((size_t)context + own, sizeof *q->ids);
+    for (int i = 0; q->n < context; i = (i + 1) % p->n) {
+        for (int k = 0; k < p->v[i].n && q->n < context; k++) {
+            q->ids[q->n++] = p->v[i].ids[k];
+        }
+    }
+    p->n++;
+    for (size_t i = 0; i < own && rc == 0; i++) {
+        const json_int_t id = json_integer_value(json_array_get(ids, i));
+        if (id < 0 || id >= vocab) {
+            rc = err_set(e, QE_FORMAT, "prompt %d: token id %lld is outside 0..%d", p->n,
+                         (long long)id, vocab - 1);
+        }
+        q->ids[q->n++] = (int32_t)id;
+    }
+    json_decref(o);
+    return rc;
+}
+
+static int read_prompts(const char *path, int vocab, struct prompts *out, struct err *e)
+{
+    struct buf b = BUF_INIT;
+    int rc = io_read_file(path, 64 << 20, &b, e);
+    for (const char *p = b.data, *end = p + b.len; rc == 0 && p < end;) {
+        const char *nl = memchr(p, '\n', (size_t)(end - p));
+        const size_t n = (size_t)((nl ? nl : end) - p);
+        if (n > 0) {
+            rc = add_prompt(out, p, n, vocab, e);
+        }
+        p += n + 1;
+    }
+    buf_free(&b);
+    if (rc == 0 && out->n == 0) {
+        rc = err_set(e, QE_FORMAT, "there is no prompt in it");
+    }
+    return rc < 0 ? err_wrap(e, rc, "%s", path) : 0;
+}
+
+struct answer {
+    int32_t ids[ANSWER];
+    int n;
+    double s;
+};
+
+/* The rows of one round, drawn greedily: how many tokens came, in out. */
+static int answer_round(struct bench *b, struct spec *spec, struct spec_seq *q, int seq,
+                        int32_t pending, int room, int32_t *out, struct view_spec *v, struct err *e)
+{
+    struct spec_part p = {.q = q, .seq = seq, .pending = pending, .room = room - 1};
+    int seqs[COST_ROWS], outputs[COST_ROWS];
+    int32_t tokens[COST_ROWS], ids[COST_ROWS];
+    struct engine_draw d[COST_ROWS];
+    int rc = spec_on(spec) ? spec_draft(spec, b->g, &p, 1, e) : 0;
+    const int rows = p.n + 1;
+    const int64_t start = clock_now(clock_real());
+    for (int i = 0; i < rows; i++) {
+        seqs[i] = seq;
+        outputs[i] = i;
+        tokens[i] = i == 0 ? pending : p.ids[i - 1];
+        d[i] = (struct engine_draw){.top_p = 1};
+    }
+    if (rc == 0) {
+        rc = rows > 1 ? engine_verify(b->g, seqs, tokens, rows, e)
+                      : engine_decode(b->g, seqs, tokens, rows, e);
+    }
+    rc = rc < 0 ? rc : engine_sample(b->g, outputs, d, rows, ids, e);
+    if (rc < 0) {
+        return rc;
+    }
+    int keep = 1;
+    while (keep < rows && p.ids[keep - 1] == ids[keep - 1]) {
+        keep++;
+    }
+    rc = rows > 1 ? engine_commit(b->g, &seq, &keep, 1, e) : 0;
+    const int accepted = keep - 1;
+    spec_learn(spec, &p, 1, &accepted, bench_since(start), (struct view_spec *[]){v});
+    if (q) {
+        spec_seq_push(q, ids, keep);
+    }
+    memcpy(out, ids, (size_t)keep * sizeof *out);
+    return rc < 0 ? rc : keep;
+}
+
+static bool is_end(const struct bench *b, int32_t id)
+{
+    const struct engine_info *info = engine_info(b->g);
+    for (int i = 0; i < info->n_eos; i++) {
+        if (info->eos[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The whole answer; s is the time after the first token. */
+static int answer(struct bench *b, struct spec *spec, const struct prompt *p, struct answer *a,
+                  struct view_spec *v, struct err *e)
+{
+    int seq = -1;
+    int rc = engine_seq_open(b->g, &seq, e);
+    if (rc < 0) {
+        return rc;
+    }
+    struct spec_seq *q = spec_on(spec) ? spec_seq_create() : NULL;
+    const int32_t last = p->n - 1;
+    const struct engine_prefill f = {
+        .seq = seq, .tokens = p->ids, .n = p->n, .want = &last, .n_want = 1};
+    const int output = 0;
+    const struct engine_draw greedy = {.top_p = 1};
+    rc = engine_prefill(b->g, &f, e);
+    rc = rc < 0 ? rc : engine_sample(b->g, &output, &greedy, 1, a->ids, e);
+    a->n = 1;
+    if (q) {
+        spec_seq_prompt(q, p->ids, p->n);
+        spec_seq_push(q, a->ids, 1);
+    }
+    const int64_t start = clock_now(clock_real());
+    while (rc >= 0 && a->n < ANSWER && !is_end(b, a->ids[a->n - 1])) {
+        int32_t ids[COST_ROWS];
+        rc = answer_round(b, spec, q, seq, a->ids[a->n - 1], ANSWER - a->n, ids, v, e);
+        for (int i = 0; i < rc; i++) {
+            a->ids[a->n++] = ids[i];
+            if (is_end(b, ids[i])) {
+                break;
+            }
+        }
+    }
+    a->s = bench_since(start);
+    spec_seq_free(q);
+    engine_seq_close(b->g, seq);
+    return rc < 0 ? rc : 0;
+}
+
+/* The prompts first .. end, which are one category. */
+static int bench_category(struct bench *b, struct spec *spec, const struct prompt *p, int n,
+                          struct err *e)
+{
+    struct spec off = {.mtp = false};
+    struct view_spec v = {.draft_s = 0}, none = {.draft_s = 0};
+    double plain = 0, drafted = 0;
+    int tokens = 0, rc = 0;
+    cost_init(&off.cost, b->g);
+    for (int i = 0; i < n && rc == 0; i++) {
+        static struct answer a, c; /* the best of the repetitions counts */
+        double best_a = 1e9, best_c = 1e9;
+        for (int rep = 0; rep < b->reps && rc == 0; rep++) {
+            rc = answer(b, &off, &p[i], &a, &none, e);
+            rc = rc < 0 ? rc : answer(b, spec, &p[i], &c, &v, e);
+            best_a = a.s < best_a ? a.s : best_a;
+            best_c = c.s < best_c ? c.s : best_c;
+            if (rc == 0 && (a.n != c.n || memcmp(a.ids, c.ids, (size_t)a.n * sizeof *a.ids))) {
+                rc = err_set(e, QE_INTERNAL, "an answer differs when it is drafted");
+            }
+        }
+        tokens += a.n;
+        plain += best_a;
+        drafted += best_c;
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    bench_add(b,
+              json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:I, s:I}", "what", "spec", "category",
+                        p->category, "tokens", tokens, "tokens_per_round", view_spec_per_round(&v),
+                        "tok_s_off", tokens / plain, "tok_s", tokens / drafted, "speed_up",
+                        plain / drafted, "drafted", (json_int_t)view_spec_drafted(&v), "accepted",
+                        (json_int_t)view_spec_accepted(&v)));
+    if (!b->json) {
+        printf(
+            "spec     %-8s %5d tokens  %5.2f a round  %8.1f tok/s  %8.1f without drafts  %.2fx\n",
+            p->category, tokens, view_spec_per_round(&v), tokens / drafted, tokens / plain,
+            plain / drafted);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+int bench_prompts(struct bench *b, const struct conf *cf, struct err *e)
+{
+    const char *path = conf_str(cf, "prompts");
+    const struct spec_opts o = {.mode = (enum spec_mode)spec_mode_of(conf_str(cf, "spec")),
+                                .draft = (int)conf_int(cf, "draft", 0)};
+    struct prompts p = {.n = 0};
+    struct spec spec;
+    if (!path) {
+        return err_set(e, QE_USAGE,
+                       "--what spec needs --prompts FILE, or --accept P to measure without any");
+    }
+    int rc = spec_init(&spec, &o, b->g, e);
+    rc = rc < 0 ? rc : read_prompts(path, engine_info(b->g)->vocab_used, &p, e);
+    for (int i = 0; i < p.n && rc == 0;) {
+        int end = i + 1;
+        while (end < p.n && strcmp(p.v[end].category, p.v[i].category) == 0) {
+            end++;
+        }
+        rc = bench_category(b, &spec, &p.v[i], end - i, e);
+        i = end;
+    }
+    prompts_free(&p);
+    return rc;
+}
