@@ -30,7 +30,6 @@ enum {
     WORKERS = WARPS * 32,
     MAX_SLOTS = 12,
     STAGE_LD = 260, /* floats */
-    SCRATCH = 2 * 8 * STAGE_LD * 4,
     TILE = 8 * AT_D /* floats of a query tile */
 };
 
@@ -76,18 +75,23 @@ template <int NT> struct shape {
 };
 
 /* What a block has behind the ring. */
-template <int NT> struct shared {
-    unsigned char q[NT * 4096];     /* queries: rows of 512 bytes, units swizzled by row */
-    unsigned char p[NT * 2048];     /* weights: [tile][key][8 queries] fp16 */
-    unsigned char scratch[SCRATCH]; /* the new rows, 16 of K, then V; later results */
-    float red[WARPS][NT * 8];       /* maxima by warp */
-    float top[2][NT * 8];           /* maximum of a query so far: read one, write the other */
-    float scale[NT * 8];            /* of what was summed under the old one */
-    int pos[NT * 8];                /* of each query */
+template <int NT> struct alignas(16) shared {
+    unsigned char q[NT * 4096]; /* queries: rows of 512 bytes, units swizzled by row */
+    unsigned char p[NT * 2048]; /* weights: [tile][key][8 queries] fp16 */
+    float red[WARPS][NT * 8];   /* maxima by warp */
+    float top[2][NT * 8];       /* maximum of a query so far: read one, write the other */
+    float scale[NT * 8];        /* of what was summed under the old one */
+    int pos[NT * 8];            /* of each query */
     struct attn_jobs jobs;
     uint64_t full[MAX_SLOTS], empty[MAX_SLOTS];
     uint32_t last; /* whether this block was the last arriver */
 };
+/* Behind that, scratch: the new rows' K, then V; later a tile's results. */
+static __host__ __device__ __forceinline__ int scratch_bytes(int rows, int row_bytes)
+{
+    const int stage = 8 * STAGE_LD * 4, fresh = 2 * rows * row_bytes;
+    return stage > fresh ? stage : fresh;
+}
 
 static __device__ __forceinline__ void workers_sync(void)
 {
@@ -393,8 +397,7 @@ struct frag {
     float m[2], l[2]; /* of queries 2 t, 2 t + 1 */
 };
 
-/* Through shared memory: a warp gets a query. Tiles follow each other; between this and
- * another use of scratch there is a barrier. */
+/* Through shared memory: a warp gets a query. */
 template <bool F8>
 static __device__ __forceinline__ void finish_tile(const struct decode_args &a,
                                                    const struct attn_job *j, int head, int tile,
@@ -409,7 +412,7 @@ static __device__ __forceinline__ void finish_tile(const struct decode_args &a,
         load8(a.in.proj + (size_t)row * a.in.ld + a.in.col_q + qh * 2 * AT_D + AT_D + 8 * lane,
               gate);
     }
-    float *stage = (float *)scratch + tile % 2 * 8 * STAGE_LD;
+    float *stage = (float *)scratch;
     const float x = rcp_approx(r->l[0]), y = rcp_approx(r->l[1]);
 #pragma unroll
     for (int m = 0; m < 2; m++) {
@@ -430,6 +433,7 @@ static __device__ __forceinline__ void finish_tile(const struct decode_args &a,
         }
         finish(a, row, qh, o, gate, lane);
     }
+    workers_sync(); /* scratch is free again */
 }
 
 static __device__ __forceinline__ void store_frag(float *part, const float (*o)[4], int warp,
@@ -581,7 +585,6 @@ static __device__ __forceinline__ void combine(const struct decode_args &a,
             }
         }
         if (done) {
-            workers_sync(); /* scratch is free again */
             return;
         }
     }
@@ -615,8 +618,8 @@ static __device__ __forceinline__ void store_query(unsigned char *q, int row, co
 template <bool F8, int NT>
 static __device__ __forceinline__ void prepare(const struct decode_args &a,
                                                const struct attn_job *j, int head, struct fresh f,
-                                               bool again, struct shared<NT> *sh, int warp,
-                                               int lane, int tid)
+                                               bool again, struct shared<NT> *sh,
+                                               unsigned char *scratch, int warp, int lane, int tid)
 {
     constexpr int row_bytes = F8 ? 256 : 512, at_once = shape<NT>::at_once;
     const int queries = again ? 0 : j->n * a.group;
@@ -652,7 +655,7 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
                 continue;
             }
             const int pos = f.f0 + (value ? fresh - rows : fresh);
-            unsigned char *to = sh->scratch + (value * CU_ROWS + pos - f.f0) * row_bytes;
+            unsigned char *to = scratch + (value * a.rows + pos - f.f0) * row_bytes;
             if (F8) {
                 *(uint2 *)(to + lane * 8) = pack_f8(x[i]);
             } else {
@@ -673,8 +676,8 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
 /* Puts the new rows into a slot that begins at position `pos` of the sequence, and zeros
  * behind them as far as `values` reads; then all of the slot is there for all. */
 template <bool BULK, bool F8>
-static __device__ void patch(const unsigned char *scratch, unsigned char *slot, int pos, int which,
-                             struct fresh f, int tid)
+static __device__ void patch(const unsigned char *scratch, unsigned char *slot, int rows, int pos,
+                             int which, struct fresh f, int tid)
 {
     constexpr int units = F8 ? 16 : 32;
     const int first = f.f0 > pos ? f.f0 - pos : 0;
@@ -683,7 +686,7 @@ static __device__ void patch(const unsigned char *scratch, unsigned char *slot, 
         const int row = i / units, u = i % units;
         uint4 v = make_uint4(0, 0, 0, 0);
         if (row < past) {
-            v = *(const uint4 *)(scratch + ((which * CU_ROWS + pos + row - f.f0) * units + u) * 16);
+            v = *(const uint4 *)(scratch + ((which * rows + pos + row - f.f0) * units + u) * 16);
         }
         *(uint4 *)(slot + u / 8 * AT_BLOCK + row * 128 + ((u ^ row) & 7) * 16) = v;
     }
@@ -707,6 +710,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
     const int key_row = kw * 16 * is::keys; /* of the split */
     const uint32_t q_at = smem_addr(sh->q), p_at = smem_addr(sh->p);
     const struct attn_jobs *w = &sh->jobs;
+    unsigned char *scratch = (unsigned char *)(sh + 1);
     struct feed feed = {walk_from(at, end), NULL, 0, 4, 0};
     for (int i = 1; !BULK && i < ring.slots; i++) {
         fill_async<F8>(a, w, &ring, &feed, tid);
@@ -719,7 +723,8 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
         struct fresh f = {u.split * AT_SPLIT, (u.split + u.n) * AT_SPLIT};
         f.f0 = f.f0 > j->fresh ? f.f0 : j->fresh;
         f.f1 = f.f1 < j->pos + j->n ? f.f1 : j->pos + j->n;
-        prepare<F8, NT>(a, j, u.head, f, u.job == job && u.head == head, sh, warp, lane, tid);
+        prepare<F8, NT>(a, j, u.head, f, u.job == job && u.head == head, sh, scratch, warp, lane,
+                        tid);
         workers_sync();
         if (job < 0) {
             pdl_launch();
@@ -757,8 +762,8 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
                 const bool mine = key_row / HALF == i && HALF * i < keys;
                 slot_wait<BULK, F8>(a, w, &ring, &feed, mine || patched, tid);
                 if (patched) {
-                    patch<BULK, F8>(sh->scratch, slots + ring.slot * slot_bytes, from + HALF * i, 0,
-                                    f, tid);
+                    patch<BULK, F8>(scratch, slots + ring.slot * slot_bytes, a.rows,
+                                    from + HALF * i, 0, f, tid);
                 }
                 if (mine) {
                     scores<F8, NT>(s, ring.base + (uint32_t)(ring.slot * slot_bytes),
@@ -853,8 +858,8 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
             for (int i = 0; i < 2; i++) {
                 slot_wait<BULK, F8>(a, w, &ring, &feed, true, tid);
                 if (patched) {
-                    patch<BULK, F8>(sh->scratch, slots + ring.slot * slot_bytes, from + HALF * i, 1,
-                                    f, tid);
+                    patch<BULK, F8>(scratch, slots + ring.slot * slot_bytes, a.rows,
+                                    from + HALF * i, 1, f, tid);
                 }
                 values<F8, NT>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes), p_at, HALF * i,
                                keys - HALF * i, warp, lane);
@@ -873,8 +878,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
                                     {o[1][0][0], o[1][0][1], o[1][0][2], o[1][0][3]}},
                                    {0, 0},
                                    {sum.x, sum.y}};
-            finish_tile<F8>(a, j, u.head, 0, &r, sh->scratch, warp, lane);
-            workers_sync();
+            finish_tile<F8>(a, j, u.head, 0, &r, scratch, warp, lane);
             continue;
         }
         const int unit = unit_of(u.split);
@@ -896,7 +900,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
                     make_float4(m.x, l[i][0], m.y, l[i][1]);
             }
         }
-        combine<F8>(a, j, u.head, unit, sh->scratch, &sh->last, warp, lane, tid);
+        combine<F8>(a, j, u.head, unit, scratch, &sh->last, warp, lane, tid);
     }
 }
 
@@ -957,7 +961,9 @@ static cudaError_t launch(struct cu_ctx *c, struct decode_args *a, int limit, in
 {
     constexpr size_t slot_bytes = HALF * (F8 ? 256 : 512);
     /* Each block takes 1 KB more. */
-    const size_t fixed = sizeof(struct shared<NT>) + (tune->per_sm > 1 ? 1024 : 0);
+    const size_t mine =
+        sizeof(struct shared<NT>) + (size_t)scratch_bytes(a->rows, slot_bytes / HALF);
+    const size_t fixed = mine + (tune->per_sm > 1 ? 1024 : 0);
     const size_t room = (size_t)(limit / tune->per_sm);
     const int n = (int)(room < fixed ? 0 : (room - fixed) / slot_bytes);
     a->slots = tune->slots > 0 && tune->slots < n ? tune->slots : n;
@@ -969,8 +975,7 @@ static cudaError_t launch(struct cu_ctx *c, struct decode_args *a, int limit, in
     }
     return cu_launch(c, F8 ? "attention, fp8 cache" : "attention, fp16 cache",
                      attn_decode_kernel<BULK, F8, NT>, dim3((unsigned)grid),
-                     dim3(threads<BULK, NT>::all),
-                     sizeof(struct shared<NT>) + (size_t)a->slots * slot_bytes, *a);
+                     dim3(threads<BULK, NT>::all), mine + (size_t)a->slots * slot_bytes, *a);
 }
 
 /* The fewest query tiles that hold a job's rows, if shared memory does. */

@@ -90,13 +90,13 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
                                                  int spans, int kv_heads, int most,
                                                  struct attn_jobs *w, int lane)
 {
-    struct cu_span s = {};
-    if (lane < spans) {
+    /* The first is asked for together with their number; others are there only if counted. */
+    struct cu_span s = span[0];
+    const int there = count[1] < spans ? count[1] : spans;
+    if (lane > 0 && lane < there) {
         s = span[lane];
     }
-    if (lane >= count[1]) {
-        s.n = 0;
-    }
+    s.n = lane < there ? s.n : 0;
     const int all = s.n > 0 ? ((s.pos + s.n - 1) / AT_SPLIT + 1) * kv_heads : 0;
     const int splits = __shfl_sync(AT_ALL, lanes_before(all, lane), CU_ROWS);
     const int want = splits > 0 ? (int)gridDim.x / splits : 1;
