@@ -144,6 +144,35 @@ size_t cu_argmax_work(int vocab);
 int cu_argmax(struct cu_ctx *c, const float *logits, size_t ld, int used, const int32_t *n,
               int max_n, void *work, int32_t *ids, float *margin);
 
+/* ---- drawing (docs/sampling.md): ids[i] from logits[i] by row[i], the bits of
+ * kernels/sample.c; -1: every id is -inf ---- */
+
+/* struct be_sample as it lies on the device. */
+struct cu_sample_row {
+    uint64_t seed;
+    float temp, top_p;
+    float log_min_p; /* sample_log_min_p; -INFINITY: off */
+    int32_t top_k;   /* 0: off */
+    uint32_t pos;
+    float repetition, frequency, presence;
+    int32_t edit, n_edit, over, n_over; /* into cu_sample.edit */
+    int32_t allow;                      /* first word in cu_sample.mask; -1: all ids */
+};
+struct cu_sample {
+    const float *logits;
+    size_t ld;
+    int used;                        /* ids from here on are never drawn */
+    const int32_t *n;                /* device: rows */
+    int max_n;                       /* host: at most this many, CU_ROWS or less */
+    const struct cu_sample_row *row; /* [max_n] */
+    const struct be_edit *edit;
+    const uint32_t *mask;
+    void *work; /* cu_sample_work bytes, zeroed once; one stream's launches share it */
+    int32_t *ids;
+};
+size_t cu_sample_work(int used);
+int cu_sample(struct cu_ctx *c, const struct cu_sample *s);
+
 /* ---- decode: weight-streaming product of 1..16 rows ---- */
 enum cu_mm_out {
     CU_MM_STORE,    /* y [rows][ldy] fp32, segments side by side */
