@@ -42,7 +42,19 @@ ALWAYS_INLINE void few_dot(const enum dtype t, const int rows, const int outs,
 #define X(r) v16 a##r = v16_zero(), b##r = a##r, c##r = a##r, d##r = a##r;
     EACH(X)
 #undef X
+    /* The same place some outputs on, or, in long rows, further down the row. */
+    const size_t step = (size_t)outs * row_bytes;
+    const size_t ahead = step > 16384 ? 1024 : (4096 + step - 1) / step * step;
     for (size_t g = 0; g < row_groups; g++) {
+        UNROLL for (size_t i = 0; i < bytes_of(t, (size_t)group); i += 64)
+        {
+            __builtin_prefetch(p0 + ahead + i);
+            __builtin_prefetch(p1 + ahead + i);
+            if (outs > 2) {
+                __builtin_prefetch(p2 + ahead + i);
+                __builtin_prefetch(p3 + ahead + i);
+            }
+        }
         const v16 s0 = scale_of(t, scales, w0 * row_groups + g);
         const v16 s1 = scale_of(t, scales, w1 * row_groups + g);
         const v16 s2 = outs > 2 ? scale_of(t, scales, w2 * row_groups + g) : s0;

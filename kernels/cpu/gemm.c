@@ -207,6 +207,10 @@ ALWAYS_INLINE void panel_row(const enum dtype t, const struct tensor *w, int k, 
     const uint8_t *p = (const uint8_t *)w->data + (size_t)o * bytes_of(t, (size_t)k);
     size_t s = 0;
     for (size_t g = 0; g < row_groups; g++) {
+        UNROLL for (size_t c = 0; c < bytes_of(t, (size_t)group); c += 64)
+        {
+            __builtin_prefetch(p + PANEL * bytes_of(t, (size_t)k) + c); /* the next panel */
+        }
         v16 scale = scale_of(t, w->scales, (size_t)o * row_groups + g);
         v16 a = scale;
         v16 b = scale;

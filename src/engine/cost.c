@@ -5,6 +5,8 @@
 
 #define FALL  4 /* one part in so many */
 #define RISE  32
+#define YOUNG 4    /* measurements until a figure is believed against a better guess */
+#define STALE 512  /* rounds until it is doubted again */
 #define SLOPE 0.06 /* of a further row beyond what was measured, in one row's cost */
 
 void cost_init(struct cost *c, const struct engine *g)
@@ -18,51 +20,52 @@ void cost_init(struct cost *c, const struct engine *g)
 
 void cost_add(struct cost_mean *m, double s, uint64_t round)
 {
-    if (m->n == 0) {
+    if (m->n == 0 || (m->n < YOUNG && s < m->s)) {
         m->s = s;
     } else if (s < m->s) {
         m->s += (s - m->s) / FALL;
-    } else {
+    } else if (m->n >= YOUNG) {
         m->s += ((s < 2 * m->s ? s : 2 * m->s) - m->s) / RISE;
     }
     m->n++;
     m->when = round;
 }
 
-/* What a width cost, or what one beyond it cost if that was less: fewer rows do not
- * take longer, they were measured in a worse moment. 0: nothing is known. */
-static double at_most(const struct cost *c, int rows)
+/* A figure beside a guess: what was measured seldom or long ago must not keep what looks
+ * better from being tried. */
+static double hopeful(const struct cost *c, const struct cost_mean *m, double guess)
 {
-    double s = c->step[rows].s;
-    for (int i = rows + 1; i <= COST_ROWS; i++) {
-        if (c->step[i].n > 0 && c->step[i].s < s) {
-            s = c->step[i].s;
-        }
-    }
-    return s;
+    const bool sure = m->n >= YOUNG && c->round - m->when <= STALE;
+    return m->n == 0 || (!sure && guess < m->s) ? guess : m->s;
 }
 
-/* A whole number of rows. */
+/* A whole number of rows: from the narrowest width on, each no less than the one before,
+ * since fewer rows do not take longer, they were measured in a worse moment. */
 static double whole(const struct cost *c, int rows)
 {
-    if (c->step[rows].n > 0) {
-        return at_most(c, rows);
+    double least = 0;
+    for (int i = COST_ROWS; i > 0; i--) { /* one row is at most what any width took */
+        if (c->step[i].n > 0 && (least == 0 || c->step[i].s < least)) {
+            least = c->step[i].s;
+        }
     }
-    int lo = rows, hi = rows;
-    while (lo > 0 && c->step[lo].n == 0) {
-        lo--;
+    const double one = c->step[1].n > 0 && c->step[1].s < least ? c->step[1].s : least;
+    double s = one;
+    for (int i = 2; i <= rows; i++) {
+        const double guess = s + SLOPE * one;
+        double here = hopeful(c, &c->step[i], guess);
+        if (c->step[i].n == 0) {
+            int next = i;
+            while (next < COST_ROWS && c->step[next].n == 0) {
+                next++;
+            }
+            const struct cost_mean *m = &c->step[next];
+            const double there = hopeful(c, m, s + SLOPE * one * (next - i + 1));
+            here = m->n > 0 && there > s ? s + (there - s) / (next - i + 1) : guess;
+        }
+        s = here > s ? here : s;
     }
-    while (hi <= COST_ROWS && c->step[hi].n == 0) {
-        hi++;
-    }
-    if (lo > 0 && hi <= COST_ROWS) {
-        const double part = (double)(rows - lo) / (hi - lo);
-        return at_most(c, lo) + part * (at_most(c, hi) - at_most(c, lo));
-    }
-    if (lo > 0) {
-        return at_most(c, lo) * (1 + SLOPE * (rows - lo));
-    }
-    return hi <= COST_ROWS ? at_most(c, hi) / (1 + SLOPE * (hi - rows)) : 0;
+    return s;
 }
 
 double cost_step(const struct cost *c, double rows)
@@ -77,10 +80,11 @@ double cost_step(const struct cost *c, double rows)
 
 double cost_draft(const struct cost *c, int seqs)
 {
+    const double guess = c->draft_share * cost_step(c, seqs);
     for (int i = seqs; i > 0; i--) {
         if (c->draft[i].n > 0) {
-            return c->draft[i].s * (1 + SLOPE * (seqs - i));
+            return hopeful(c, &c->draft[i], guess) * (1 + SLOPE * (seqs - i));
         }
     }
-    return c->draft_share * cost_step(c, seqs);
+    return guess;
 }

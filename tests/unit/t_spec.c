@@ -270,35 +270,58 @@ static void ladder_counts_only_what_fired(void **state)
 
 /* ---- costs ---- */
 
+static void measure(struct cost_mean *m, double s, int times)
+{
+    for (int i = 0; i < times; i++) {
+        cost_add(m, s, 1);
+    }
+}
+
 static void costs_lie_between(void **state)
 {
     (void)state;
-    struct cost c = {.draft_share = 0.1};
+    struct cost c = {.draft_share = 0.1, .round = 1};
     assert_true(cost_step(&c, 3) == 0);
-    cost_add(&c.step[1], 1, 1);
+    measure(&c.step[1], 1, 4);
     assert_true(cost_step(&c, 1) == 1);
     assert_true(cost_step(&c, 5) > 1 && cost_step(&c, 5) < 1.5); /* hopeful */
     assert_true(cost_draft(&c, 1) == 0.1);
-    cost_add(&c.step[9], 3, 1);
+    measure(&c.step[9], 3, 1); /* once is not enough to give a width up */
+    assert_true(cost_step(&c, 9) < 2);
+    measure(&c.step[9], 3, 3);
+    assert_true(cost_step(&c, 9) == 3);
     assert_true(cost_step(&c, 5) == 2);
     assert_true(cost_step(&c, 5.5) == 2.125);
     assert_true(cost_step(&c, 16) > 3);
-    cost_add(&c.draft[1], 0.3, 1);
+    measure(&c.draft[1], 0.3, 1);
+    assert_true(cost_draft(&c, 1) == 0.1);
+    measure(&c.draft[1], 0.3, 3);
     assert_true(cost_draft(&c, 1) == 0.3 && cost_draft(&c, 4) > 0.3);
-    cost_add(&c.step[4], 30, 1); /* nonsense: nine rows took 3 */
-    assert_true(cost_step(&c, 4) == 3);
-    c.step[4] = (struct cost_mean){0};
-    /* a slow moment hardly counts, a faster machine does at once */
-    cost_add(&c.step[1], 100, 2);
-    assert_true(cost_step(&c, 1) < 1.05);
-    for (int i = 0; i < 20; i++) {
-        cost_add(&c.step[1], 0.5, 3);
-    }
-    assert_true(cost_step(&c, 1) < 0.51);
-    for (int i = 0; i < 200; i++) {
-        cost_add(&c.step[1], 0.8, 4);
-    }
-    assert_true(cost_step(&c, 1) > 0.79);
+    c.round = 2000; /* long ago */
+    assert_true(cost_draft(&c, 1) == 0.1);
+    c.round = 1;
+    /* one row takes no longer than nine */
+    measure(&c.step[1], 50, 1000);
+    assert_true(cost_step(&c, 1) == 3);
+}
+
+/* A slow moment hardly counts, a faster one does at once. */
+static void costs_fall_faster_than_they_rise(void **state)
+{
+    (void)state;
+    struct cost_mean m = {0};
+    measure(&m, 1, 4);
+    measure(&m, 100, 1);
+    assert_true(m.s < 1.05);
+    measure(&m, 0.5, 20);
+    assert_true(m.s < 0.51);
+    measure(&m, 0.8, 200);
+    assert_true(m.s > 0.79);
+    m = (struct cost_mean){0}; /* the best of the first few */
+    measure(&m, 9, 1);
+    measure(&m, 2, 1);
+    measure(&m, 5, 1);
+    assert_true(m.s == 2);
 }
 
 static void words(void **state)
@@ -323,6 +346,7 @@ int main(void)
         cmocka_unit_test(ladder_climbs_and_sinks),
         cmocka_unit_test(ladder_counts_only_what_fired),
         cmocka_unit_test(costs_lie_between),
+        cmocka_unit_test(costs_fall_faster_than_they_rise),
         cmocka_unit_test(words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
