@@ -3,8 +3,8 @@
 #include "config.h"
 #include "engine/cost.h"
 
-#define FALL  4 /* one part in so many */
-#define RISE  32
+#define FALL  12 /* one part in so many */
+#define RISE  24
 #define YOUNG 4    /* measurements until a figure is believed against a better guess */
 #define STALE 512  /* rounds until it is doubted again */
 #define SLOPE 0.06 /* of a further row beyond what was measured, in one row's cost */
