@@ -32,7 +32,7 @@ empty() { [ ! -s "$1" ]; }
 one_line() { [ "$(wc -l <"$1")" -eq 1 ]; }
 keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1" | grep -o '"[a-z_]*":' | tr -d '":\n ' ; }
 
-echo 1..57
+echo 1..64
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -214,6 +214,26 @@ QUASAR_STOP=a "$q" config --json >"$t/out" 2>"$t/err" && grep -q '"stop":{"value
 ok 'config lists every value of what can be given more than once'
 
 # signals
+# drafts: the same text, and figures about them
+code='Write a C function that reverses a string.'
+ids() { grep -o '"tokens":\[[^]]*\]' "$1"; }
+figure() { grep -o "\"$1\":[0-9.]*" "$2" | head -1 | cut -d: -f2; }
+go 0 -p "$code" --seed 5 --think off --json -n 60 --spec off && ids "$t/out" >"$t/plain" &&
+    [ "$(figure drafted "$t/out")" = 0 ] && [ "$(figure rounds "$t/out")" -ge 30 ]
+ok '--spec off drafts nothing'
+for spec in auto mtp suffix mtp+suffix; do
+    go 0 -p "$code" --seed 5 --think off --json -n 60 --spec $spec --draft 5 && ids "$t/out" | cmp -s - "$t/plain"
+    ok "--spec $spec says the same"
+done
+go 0 -p "$code" --temp 0 --think off --json -n 60 --spec mtp --draft 4 --stats &&
+    [ "$(figure accepted "$t/out")" -gt 20 ] && [ "$(figure rounds "$t/out")" -lt 40 ] &&
+    grep -q '^drafts  mtp: .* rounds, .* tokens each, .* % of .* drafts right' "$t/err" &&
+    grep -q '^rounds  .* s drafting, .* s verifying, .* s between' "$t/err"
+ok '--stats and --json tell what the drafts were worth'
+go 2 -p x --spec ngram && one_line "$t/err" && grep -q 'mtp+suffix' "$t/err" &&
+    go 2 -p x --draft 16 && one_line "$t/err"
+ok 'drafters and depths that do not exist are refused'
+
 "$q" run -m "$model" --threads 1 -p 'Count to a million.' --ignore-eos --temp 0 --think off --json-stream \
     </dev/null >"$t/out" 2>"$t/err" &
 pid=$!
