@@ -230,6 +230,17 @@ struct answer {
     double s;
 };
 
+static bool is_end(const struct bench *b, int32_t id)
+{
+    const struct engine_info *info = engine_info(b->g);
+    for (int i = 0; i < info->n_eos; i++) {
+        if (info->eos[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The rows of one round, drawn greedily: how many tokens came, in out. */
 static int answer_round(struct bench *b, struct spec *spec, struct spec_seq *q, int seq,
                         int32_t pending, int room, int32_t *out, struct view_spec *v, struct err *e)
@@ -256,7 +267,7 @@ static int answer_round(struct bench *b, struct spec *spec, struct spec_seq *q, 
         return rc;
     }
     int keep = 1;
-    while (keep < rows && p.ids[keep - 1] == ids[keep - 1]) {
+    while (keep < rows && p.ids[keep - 1] == ids[keep - 1] && !is_end(b, ids[keep - 1])) {
         keep++;
     }
     rc = rows > 1 ? engine_commit(b->g, &seq, &keep, 1, e) : 0;
@@ -267,17 +278,6 @@ static int answer_round(struct bench *b, struct spec *spec, struct spec_seq *q, 
     }
     memcpy(out, ids, (size_t)keep * sizeof *out);
     return rc < 0 ? rc : keep;
-}
-
-static bool is_end(const struct bench *b, int32_t id)
-{
-    const struct engine_info *info = engine_info(b->g);
-    for (int i = 0; i < info->n_eos; i++) {
-        if (info->eos[i] == id) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* The whole answer; s is the time after the first token. */
@@ -308,9 +308,6 @@ static int answer(struct bench *b, struct spec *spec, const struct prompt *p, st
         rc = answer_round(b, spec, q, seq, a->ids[a->n - 1], ANSWER - a->n, ids, v, e);
         for (int i = 0; i < rc; i++) {
             a->ids[a->n++] = ids[i];
-            if (is_end(b, ids[i])) {
-                break;
-            }
         }
     }
     a->s = bench_since(start);
