@@ -27,9 +27,10 @@
 #define BE_ROT_DIM  64
 #define BE_DN_DIM   128 /* DeltaNet key and value head */
 #define BE_CONV     4
-#define BE_BLOCK    64  /* DeltaNet prefill block; the absolute grid of cuts */
-#define BE_PAGE     256 /* tokens in one KV page; also the fixed attention split */
-#define BE_MAX_ROWS 16  /* rows of one decode step */
+#define BE_BLOCK    64        /* DeltaNet prefill block; the absolute grid of cuts */
+#define BE_PAGE     256       /* tokens in one KV page; also the fixed attention split */
+#define BE_MAX_ROWS 16        /* rows of one decode step */
+#define BE_MAX_IDS  (1 << 18) /* that can be drawn: sums of their masses fit 64 bits */
 
 enum be_kv { BE_KV_F32, BE_KV_F16, BE_KV_F8 }; /* F8: E4M3, saturating, no scale */
 enum be_mode {

@@ -132,6 +132,10 @@ int be_check_shape(const struct be_shape *s, const struct be_opts *o, struct err
                        "not a multiple",
                        s->q_heads, s->kv_heads, s->v_heads, s->k_heads);
     }
+    if (s->vocab_used > BE_MAX_IDS) {
+        return err_set(e, QE_UNSUPPORTED, "%d ids to draw from; the limit is %d", s->vocab_used,
+                       BE_MAX_IDS);
+    }
     if (s->vocab_used < 1 || s->vocab_used > s->vocab) {
         return err_set(e, QE_UNSUPPORTED, "%d used ids of a vocabulary of %d", s->vocab_used,
                        s->vocab);

@@ -294,7 +294,7 @@ static void cut_mass(struct sample_kept *k, float top_p, int32_t *ids)
 void sample_filter(const float *logits, int n, const struct be_sample *s, float *work,
                    struct sample_kept *out)
 {
-    assert(n > 0 && n <= SM_MAX_VOCAB);
+    assert(n > 0 && n <= BE_MAX_IDS);
     const size_t whole = (size_t)runs_of(n) * RUN;
     float *x = work, *highest = work + 2 * whole, *copy = highest + runs_of(n);
     int32_t *ids = (int32_t *)(work + whole);

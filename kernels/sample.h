@@ -20,7 +20,7 @@ bool sample_is_plain(const struct be_sample *s);
 /* ln of min_p, as every backend takes it. */
 float sample_log_min_p(float min_p);
 
-/* Floats of scratch for rows of n logits, n <= SM_MAX_VOCAB. */
+/* Floats of scratch for rows of n logits, n <= BE_MAX_IDS. */
 size_t sample_work(int n);
 
 /* Draws one token from logits[0..n); -1 when every one is -inf. */

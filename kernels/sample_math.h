@@ -42,10 +42,7 @@
 #define SM_GREEDY_BELOW 1e-5F
 #define SM_COLDEST      0.01F
 
-enum {
-    SM_OCTAVES = 64,       /* below the likeliest token; what lies deeper has no mass */
-    SM_MAX_VOCAB = 1 << 18 /* sums of so many masses do not overflow */
-};
+#define SM_OCTAVES 64 /* below the likeliest token; what lies deeper has no mass */
 
 SM_FN uint32_t sm_bits(float x)
 {

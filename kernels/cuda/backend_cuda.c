@@ -339,51 +339,6 @@ static int sample_greedy(struct backend *b, int n, int32_t *ids, struct err *e)
     return rc;
 }
 
-struct sample_job {
-    struct backend *b;
-    const struct be_sample *s;
-    int n;
-    int32_t *ids;
-};
-
-static void sample_share(void *arg, int tid, int nt)
-{
-    const struct sample_job *j = arg;
-    const size_t used = (size_t)j->b->shape.vocab_used;
-    for (int i = tid; i < j->n; i += nt) {
-        j->ids[i] = sample_row(j->b->host_logits + (size_t)i * used, (int)used, &j->s[i],
-                               j->b->draw + (size_t)i * sample_work((int)used));
-    }
-}
-
-/* Draws on the host, as the CPU backend does. */
-static int sample_drawn(struct backend *b, const struct be_sample *s, int n, int32_t *ids,
-                        struct err *e)
-{
-    const size_t used = (size_t)b->shape.vocab_used;
-    int status = 0;
-    if (!b->host_logits) {
-        void *p = NULL;
-        status = rt_pin(b->rt, (size_t)b->max_out * used * sizeof(float), &p);
-        b->host_logits = p;
-        b->draw = mem_array((size_t)b->max_out * sample_work((int)used), sizeof *b->draw);
-    }
-    int rc = cuda_flush(b, e);
-    if (rc < 0) {
-        return rc;
-    }
-    status = status
-                 ? status
-                 : rt_download_rows(b->rt, b->host_logits, used * sizeof(float), b->logits,
-                                    b->logits_ld * sizeof(float), used * sizeof(float), (size_t)n);
-    rc = status ? cuda_fail(b, status, e) : cuda_finish(b, e);
-    if (rc == 0) {
-        struct sample_job job = {b, s, n, ids};
-        team_run(b->team, sample_share, &job);
-    }
-    return rc;
-}
-
 static int op_sample(struct backend *b, const struct be_sample *s, int n, int32_t *ids,
                      struct err *e)
 {
@@ -397,7 +352,14 @@ static int op_sample(struct backend *b, const struct be_sample *s, int n, int32_
     if (n == 0) {
         return 0;
     }
-    return greedy ? sample_greedy(b, n, ids, e) : sample_drawn(b, s, n, ids, e);
+    if (greedy) {
+        return sample_greedy(b, n, ids, e);
+    }
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i += CU_ROWS) {
+        rc = cuda_draw(b, i, s + i, n - i < CU_ROWS ? n - i : CU_ROWS, ids + i, e);
+    }
+    return rc;
 }
 
 static int read_row(struct backend *b, const float *from, size_t n, float *out, struct err *e)

@@ -174,7 +174,7 @@ struct backend {
     float *ss[2], *power[2];
     struct cu_act act, act_mid, act_ffn, act_mtp, act_head;
     uint16_t *xt, *xt_mid;
-    void *gdn_work, *attn_work, *gemm_work, *argmax_work;
+    void *gdn_work, *attn_work, *gemm_work, *argmax_work, *sample_work;
     int32_t *ids;
     float *margin;
     uint8_t *axis;
@@ -196,11 +196,16 @@ struct backend {
     int h_rows, m_rows, n_out; /* valid rows of h, m, logits */
     const char *doing;         /* for messages of what fails later */
 
-    /* drawing on the host */
-    float *host_logits; /* pinned; max_out rows, made when first needed */
-    float *draw;        /* max_out times sample_work */
-    int32_t *host_ids;  /* pinned */
+    /* drawing */
+    int32_t *host_ids;             /* pinned */
+    void *draw_host, *draw_device; /* settings of rows on their way; draw.c */
+    size_t draw_size;
 };
+
+/* draw.c: ids[i] by s[i] from row first + i of the logits, n <= CU_ROWS. */
+int cuda_draw(struct backend *b, int first, const struct be_sample *s, int n, int32_t *ids,
+              struct err *e);
+void cuda_draw_close(struct backend *b);
 
 /* The error for a CUDA status: names the kernel and gives CUDA's reason. */
 int cuda_fail(struct backend *b, int status, struct err *e);

@@ -364,7 +364,7 @@ void cuda_close(struct backend *b)
         cuda_block_close(b, &b->dec);
         cuda_block_close(b, &b->pre);
         rt_unpin(b->rt, b->host_ids);
-        rt_unpin(b->rt, b->host_logits);
+        cuda_draw_close(b);
         rt_free(b->rt, b->weight_mem);
         rt_free(b->rt, b->state_mem);
         rt_free(b->rt, b->cache_mem);
@@ -372,7 +372,6 @@ void cuda_close(struct backend *b)
         rt_free(b->rt, b->mm_mem);
         rt_close(b->rt);
     }
-    free(b->draw);
     free(b->parity);
     free(b->span);
     free(b->list.op);

@@ -671,7 +671,7 @@ static __global__ void __launch_bounds__(MAX_THREADS)
 
 extern "C" int cu_sample(struct cu_ctx *c, const struct cu_sample *s)
 {
-    if (s->used < 1 || s->used > SM_MAX_VOCAB || s->max_n < 1 || s->max_n > CU_ROWS) {
+    if (s->used < 1 || s->used > BE_MAX_IDS || s->max_n < 1 || s->max_n > CU_ROWS) {
         return cudaErrorInvalidValue;
     }
     const struct places p = places_of(s->work, s->used);

@@ -64,6 +64,7 @@ size_t cuda_work_place(struct backend *b, uint8_t *base)
     b->gdn_work = take(&p, cu_gdn_work(s->k_heads, s->v_heads, b->max_rows), 1);
     b->attn_work = take(&p, cu_attn_work(s->q_heads, s->kv_heads, b->ctx, b->step_rows), 1);
     b->gemm_work = take(&p, cu_gemm_work(&b->cu), 1);
+    b->sample_work = take(&p, cu_sample_work(s->vocab_used), 1);
     b->argmax_work = take(&p, cu_argmax_work(s->vocab), 1);
     b->ids = take(&p, CUDA_MAX_OUT, sizeof(int32_t));
     b->margin = take(&p, CUDA_MAX_OUT, sizeof(float));

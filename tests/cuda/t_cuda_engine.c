@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/rules.h"
 #include "kernels/backend.h"
 #include "kernels/sample.h"
 #include "tests/cuda/engtest.h"
@@ -312,7 +313,8 @@ static void graphs(void)
     free(got);
 }
 
-/* Seeded draws are what the common sampler makes of the logits. */
+/* Seeded draws are what the common sampler makes of the logits, with rules and without;
+ * also of several rows that count drafts. */
 static void draws(void)
 {
     struct engine_opts o = {.slots = 2};
@@ -322,18 +324,40 @@ static void draws(void)
     float *work = mem_array(sample_work(TM_USED), sizeof *work);
     int seq = open_seq(g);
     decode(g, &seq, text, 1, logits);
+    static const int32_t allowed[] = {1, 2, 3, 5, 8, 13, 21, 34, 55}, drafts[] = {5, 8, 5};
+    static const struct engine_bias bias[] = {{2, 3}, {4, -50}};
+    const struct engine_rules specs[] = {
+        {.presence = 0},
+        {.presence = 1.5F, .frequency = 0.5F, .repetition = 1.2F, .bias = bias, .n_bias = 2},
+        {.repetition = 1.5F, .allowed = allowed, .n_allowed = 9},
+    };
     int wrong = 0;
-    for (int i = 0; i < 40; i++) {
-        const struct engine_draw d = {
-            .temp = 0.3F + 0.05F * (float)i, .top_p = 0.95F, .top_k = 40, .seed = (uint64_t)i};
-        const struct be_sample s = {
-            .temp = d.temp, .top_p = d.top_p, .top_k = d.top_k, .seed = d.seed, .pos = 1};
+    for (int i = 0; i < 60; i++) {
+        struct rules *r = NULL;
+        must(rules_create(&specs[i % 3], text, 40, TM_USED, &r, &e), &e);
+        rules_take(r, 5);
+        const struct engine_draw d = {.temp = i % 7 ? 0.3F + 0.05F * (float)i : 0,
+                                      .top_p = 0.95F,
+                                      .top_k = 40,
+                                      .min_p = i % 5 ? 0 : 0.02F,
+                                      .seed = (uint64_t)i,
+                                      .rules = r,
+                                      .draft = drafts,
+                                      .n_draft = i % 4};
+        struct be_sample s = {.temp = d.temp,
+                              .top_p = d.top_p,
+                              .top_k = d.top_k,
+                              .min_p = d.min_p,
+                              .seed = d.seed,
+                              .pos = 1};
         int32_t id = -1;
         const int output = 0;
         must(engine_sample(g, &output, &d, 1, &id, &e), &e);
+        rules_row(r, drafts, d.n_draft, &s);
         wrong += id != sample_row(logits, TM_USED, &s, work);
+        rules_free(r);
     }
-    ok(wrong == 0, "40 seeded draws are the common sampler's");
+    ok(wrong == 0, "60 seeded draws are the common sampler's");
     free(work);
     engine_close(g);
 }
