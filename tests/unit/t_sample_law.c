@@ -83,7 +83,7 @@ static int faulty_chain(const struct accept_row *row, const int32_t *draft, int 
 static void exact_law(void **state)
 {
     (void)state;
-    const int n = is_long() ? 1000000 : 40000;
+    const int n = is_long() ? 1000000 : 20000;
     double worst = 1;
     int tests = 0;
     for (int c = 0; c < 6; c++) {
@@ -403,7 +403,7 @@ static void speculation_keeps_the_law(void **state)
     (void)state;
     for (enum mode m = FIXED; m <= SAME; m++) {
         int tests = 0;
-        const double p = smallest_p(is_long() ? 20000 : 2000, m, NONE, &tests);
+        const double p = smallest_p(is_long() ? 20000 : 1500, m, NONE, &tests);
         printf("# mode %d: %d tests, smallest p %.3g\n", m, tests, p);
         assert_true(tests >= 30 && p > 0.05 / tests);
     }
@@ -418,13 +418,13 @@ static void faults_are_noticed(void **state)
         enum fault fault;
         int n;
     } t[] = {
-        {"acceptance by the unfiltered chance", FIXED, UNFILTERED, 1500},
-        {"acceptance by the unfiltered chance, drawn drafts", DRAWN, UNFILTERED, 1500},
+        {"acceptance by the unfiltered chance", FIXED, UNFILTERED, 1200},
+        {"acceptance by the unfiltered chance, drawn drafts", DRAWN, UNFILTERED, 1200},
         {"draft and residual share their noise", DRAWN, SHARED_NOISE, 5000},
-        {"the residual still has the draft", FIXED, NO_SUBTRACTION, 1500},
-        {"the residual still has the proposal", DRAWN, NO_SUBTRACTION, 1500},
-        {"penalties do not see the drafts", SAME, PENALTY_BLIND, 1500},
-        {"penalties do not see the drafts, by rejection", FIXED, PENALTY_BLIND, 1500},
+        {"the residual still has the draft", FIXED, NO_SUBTRACTION, 1200},
+        {"the residual still has the proposal", DRAWN, NO_SUBTRACTION, 1200},
+        {"penalties do not see the drafts", SAME, PENALTY_BLIND, 1200},
+        {"penalties do not see the drafts, by rejection", FIXED, PENALTY_BLIND, 1200},
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         int tests = 0;
