@@ -24,11 +24,15 @@
 #define MOST    256
 
 #ifdef SANITIZED /* some thirty times slower */
-#define FEW     4
-#define CONTEXT 100
+#define FEW     6
+#define CONTEXT 30
+#define DEPTHS  12 /* from one depth to the next */
+#define STRIDE  10 /* … and from one prompt */
 #else
 #define FEW     40
 #define CONTEXT 300
+#define DEPTHS  5
+#define STRIDE  5
 #endif
 
 struct prompt {
@@ -138,7 +142,7 @@ static struct job *ask(struct sched *s, const struct prompt *p, bool sampled, in
         spec.draw = (struct engine_draw){.temp = 0.9F, .top_p = 0.95F, .top_k = 40, .seed = 77};
         spec.rules.presence = 0.3F;
         spec.rules.repetition = 1.05F;
-        spec.rules.min_tokens = 6;
+        spec.rules.min_tokens = most / 8;
     }
     struct job *j = NULL;
     struct err e = ERR_INIT;
@@ -205,11 +209,11 @@ static const struct {
              {"suffix", SPEC_SUFFIX},
              {"mtp+suffix", SPEC_MTP_SUFFIX}};
 
-/* One of each category, or all. */
+/* One of each category (chat and echo under a sanitizer), or all. */
 static int choose(int *which)
 {
     int n = 0;
-    for (int i = is_long() ? 0 : 2; i < n_prompts; i += is_long() ? 1 : 5) {
+    for (int i = is_long() ? 0 : 2; i < n_prompts; i += is_long() ? 1 : STRIDE) {
         which[n++] = i;
     }
     return n;
@@ -240,7 +244,7 @@ static void compare(bool sampled)
     answers(s, which, n, sampled, false, most, off, sum);
     sched_close(s);
     for (int m = 0; m < 4; m++) {
-        for (int draft = 0; draft <= 12; draft += is_long() ? 1 : 5 + (m & 1)) {
+        for (int draft = 0; draft <= 12; draft += is_long() ? 1 : DEPTHS + (m & 1)) {
             memset(sum, 0, sizeof sum);
             s = open_ready(modes[m].mode, draft);
             answers(s, which, n, sampled, false, most, on, sum);

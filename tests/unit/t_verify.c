@@ -10,9 +10,9 @@
 enum { VOCAB = 300, USED = 290, HIDDEN = 256, LAYERS = 4, SLOTS = 8, PAGES = 12, W = BE_MAX_ROWS };
 
 #ifdef SANITIZED
-enum { EVERY = 5 };
+enum { EVERY = 5, ROUNDS = 1, MOST_ISAS = 1 };
 #else
-enum { EVERY = 1 };
+enum { EVERY = 1, ROUNDS = 6, MOST_ISAS = 3 };
 #endif
 
 static const struct be_shape tiny = {
@@ -153,12 +153,12 @@ static void same_state(struct backend *b, int slot, const int32_t *pages, int n,
     uint8_t *s = malloc(size);
     assert_non_null(s);
     ok(ops->state_export(b, slot, s, &e), &e);
-    assert_memory_equal(s, p->state[accepted], size);
+    assert_int_equal(memcmp(s, p->state[accepted], size), 0);
     free(s);
     ok(ops->read_kv(b, 3, pages, n + accepted, kv, kv + KV_FLOATS / 2, &e), &e);
     const size_t bytes = (size_t)(n + accepted) * BE_HEAD_DIM * sizeof *kv;
-    assert_memory_equal(kv, p->kv, bytes);
-    assert_memory_equal(kv + KV_FLOATS / 2, p->kv + KV_FLOATS / 2, bytes);
+    assert_int_equal(memcmp(kv, p->kv, bytes), 0);
+    assert_int_equal(memcmp(kv + KV_FLOATS / 2, p->kv + KV_FLOATS / 2, bytes), 0);
 }
 
 /* Every width and every number of accepted rows. */
@@ -187,7 +187,7 @@ static void every_length(void **state)
                 const struct be_span sp = {5, N, w, pages};
                 pass(b, BE_VERIFY, &sp, 1, next);
                 read_rows(b, w, l);
-                assert_memory_equal(l, p.logits, (size_t)w * sizeof l[0]);
+                assert_int_equal(memcmp(l, p.logits, (size_t)w * sizeof l[0]), 0);
                 same_state(b, 5, pages, N, 0, &p); /* held */
                 const int32_t accepted = keep;
                 ok(backend_cpu()->fold(b, &accepted, &e), &e);
@@ -215,7 +215,7 @@ static void many_at_once(void **state)
     kmodel_init(&m, &tiny, DT_Q4_G64, 71);
     for (int j = 0; j < n_isas; j++) {
         struct backend *b = open_model(&m, isas[j]->name, 2, BE_KV_F16);
-        const int rounds = exact_isa(isas[j]) ? 6 : 1;
+        const int rounds = j == 0 ? ROUNDS : 1;
         for (int i = 0; i < SEQS; i++) {
             random_tokens(200 + (uint64_t)i, prompt[i], N);
             random_tokens(300 + (uint64_t)i, next[i], W);
@@ -324,6 +324,7 @@ static void two_largest(void **state)
 int main(void)
 {
     n_isas = kernel_isas(isas);
+    n_isas = n_isas < MOST_ISAS ? n_isas : MOST_ISAS;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_length),
         cmocka_unit_test(many_at_once),
