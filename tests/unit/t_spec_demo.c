@@ -28,11 +28,13 @@
 #define CONTEXT 30
 #define DEPTHS  12 /* from one depth to the next */
 #define STRIDE  10 /* … and from one prompt */
+#define MODE    3  /* the first of modes */
 #else
 #define FEW     40
 #define CONTEXT 300
 #define DEPTHS  5
 #define STRIDE  5
+#define MODE    0
 #endif
 
 struct prompt {
@@ -243,8 +245,8 @@ static void compare(bool sampled)
     struct sched *s = open_ready(SPEC_OFF, 0);
     answers(s, which, n, sampled, false, most, off, sum);
     sched_close(s);
-    for (int m = 0; m < 4; m++) {
-        for (int draft = 0; draft <= 12; draft += is_long() ? 1 : DEPTHS + (m & 1)) {
+    for (int m = MODE; m < 4; m++) {
+        for (int draft = 0; draft <= 12; draft += is_long() ? 1 : DEPTHS) {
             memset(sum, 0, sizeof sum);
             s = open_ready(modes[m].mode, draft);
             answers(s, which, n, sampled, false, most, on, sum);
