@@ -207,8 +207,6 @@ struct cu_mm {
     const float *resid_ss;  /* ... this is of the state before (not the same memory) */
     const float *next_norm; /* [hidden] */
     void *work;
-    const struct cu_mm_plan *next; /* the product to come, or NULL: while this one ends, its
-                                      first weights are fetched into L2 */
 };
 int cu_mm(struct cu_ctx *c, const struct cu_batch *b, const struct cu_mm *m);
 
@@ -245,6 +243,20 @@ int cu_gdn_decode(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gd
 int cu_gdn_fold(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g,
                 const int32_t *accepted);
 int cu_gdn_prefill(struct cu_ctx *c, const struct cu_batch *b, const struct cu_gdn *g);
+
+/* ---- products and DeltaNet steps one after the other, each on the results of those
+ * before; the same bits as their single launches. With CU_SM90 one launch, in which the
+ * weights of what comes are on their way while results travel; before Hopper a launch
+ * each. ---- */
+enum { CU_LINKS = 20 };
+
+struct cu_link {
+    bool gdn; /* else a product */
+    struct cu_mm mm;
+    struct cu_gdn step;
+};
+/* 1 .. CU_LINKS links over one batch, the products with one work memory. */
+int cu_chain(struct cu_ctx *c, const struct cu_batch *b, const struct cu_link *link, int n);
 
 /* KV pages of one layer: page p, head h: keys at kv + p * page_stride +
  * h * 256 * 256 elements, values kv_heads * 256 * 256 elements after its keys.

@@ -38,14 +38,17 @@ static __device__ __forceinline__ unsigned char *cu_smem_aligned(unsigned align)
  * may start before its predecessor ends (then it calls pdl_wait). Safe under capture.
  * name must live as long as c. */
 template <typename... P>
-static cudaError_t cu_launch(struct cu_ctx *c, const char *name, void (*kernel)(P...), dim3 grid,
-                             dim3 block, size_t smem, typename cu_param<P>::type... args)
+static cudaError_t cu_launch_as(struct cu_ctx *c, const char *name, bool together,
+                                void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
+                                typename cu_param<P>::type... args)
 {
     c->launches++;
     c->kernel = name;
 #ifdef QUASAR_EMULATE
-    return emu_launch(name, kernel, grid, block, smem, c->path == CU_SM90, c->pdl, args...);
+    return emu_launch(name, kernel, grid, block, smem, c->path == CU_SM90, c->pdl, together,
+                      args...);
 #else
+    (void)together;
     if (smem > 32 << 10) {
         /* The default limit is 48 KB less what the kernel has statically. Only ever
          * raised: graphs already captured hold launches with more. */
@@ -76,6 +79,24 @@ static cudaError_t cu_launch(struct cu_ctx *c, const char *name, void (*kernel)(
     void *argv[] = {(void *)&args..., NULL};
     return cudaLaunchKernelExC(&config, (const void *)kernel, argv);
 #endif
+}
+
+template <typename... P>
+static cudaError_t cu_launch(struct cu_ctx *c, const char *name, void (*kernel)(P...), dim3 grid,
+                             dim3 block, size_t smem, typename cu_param<P>::type... args)
+{
+    return cu_launch_as<P...>(c, name, false, kernel, grid, block, smem, args...);
+}
+
+/* The same for a kernel whose blocks wait for each other: the grid must fit the device at
+ * once. Earlier kernels' blocks leave, and later ones come only when all of this one's have
+ * let them (pdl_launch). */
+template <typename... P>
+static cudaError_t cu_launch_together(struct cu_ctx *c, const char *name, void (*kernel)(P...),
+                                      dim3 grid, dim3 block, size_t smem,
+                                      typename cu_param<P>::type... args)
+{
+    return cu_launch_as<P...>(c, name, true, kernel, grid, block, smem, args...);
 }
 
 #endif

@@ -8,16 +8,11 @@
 #include <string.h>
 
 enum {
-    SLICE_MAX = 64, /* a block's threads stage two offsets each */
+    SLICE_MAX = 64, /* a block's threads stage one offset each, on sm_80 two */
     SLICE = 48,     /* steps: 98 KB of activations at 16 rows */
     SLICE_SM80 = 24,
     BY_TILE_FROM = 4,     /* tiles to a block from which a block keeps its tiles */
-    SMEM_SM80 = 99 << 10, /* what every chip from sm_80 on gives a block */
-    SMEM_SM90 = 227 << 10,
-    PREFETCH = 96 << 10, /* what memory delivers while one product ends and the next begins */
-    PREFETCH_ALONE = 128 << 10, /* the same where the next one's blocks have no room yet */
-    STAGES_SM80 = 3,            /* fixed there */
-    STAGES_MAX = 8
+    SMEM_SM80 = 99 << 10  /* what every chip from sm_80 on gives a block */
 };
 
 /* Steps a .. b - 1 of a tile, done by a block. */
@@ -25,6 +20,11 @@ struct piece {
     int block, tile, a, b;
     int first, last; /* of the block's pieces on this tile */
 };
+
+/* Slices may differ that much and still have as many blocks each. */
+static const double EVEN = 1.016;
+/* Shares may differ that much for the sake of whole stages. */
+static const double UNEQUAL = 1.04;
 
 struct maker {
     struct cu_mm_plan *p;
@@ -38,7 +38,7 @@ struct maker {
 
 static int slice_begin(const struct maker *m, int s)
 {
-    return (int)((int64_t)m->p->kg * s / m->slices);
+    return (int)((int64_t)m->p->kg / m->p->grain * s / m->slices) * m->p->grain;
 }
 
 static int slice_of(const struct maker *m, int step)
@@ -89,8 +89,9 @@ static void give(struct maker *m, int tile, int a, int b)
         const double share = m->total * (m->block + 1 - m->block_begin) / blocks;
         int n = b - a;
         if (m->block + 1 < m->block_end) {
-            const double room = (share - m->done) / bytes + 0.5;
-            n = room < n ? (int)room : n;
+            const int grain = m->p->grain;
+            const double room = ((share - m->done) / bytes / grain + 0.5) * grain;
+            n = room < n ? (int)room / grain * grain : n;
         }
         if (n <= 0) {
             m->block++;
@@ -120,10 +121,17 @@ static void group(struct maker *m, int begin, int end, double total)
     m->done = 0;
 }
 
+/* The longest of so many slices beside the mean. */
+static double unevenness(const struct cu_mm_plan *p, int slices)
+{
+    const int grains = p->kg / p->grain;
+    return (double)((grains + slices - 1) / slices) * slices / grains;
+}
+
 static void cut_by_slice(struct maker *m)
 {
     const struct cu_mm_plan *p = m->p;
-    const bool even = p->n_blocks % m->slices == 0;
+    const bool even = p->n_blocks % m->slices == 0 && unevenness(p, m->slices) < EVEN;
     group(m, 0, p->n_blocks, bytes_of(p, p->kg));
     for (int s = 0; s < m->slices; s++) {
         const int a = slice_begin(m, s), b = slice_begin(m, s + 1);
@@ -195,9 +203,14 @@ static int slots(struct maker *m, int *slot0, int *parts, int *slot)
         last[q->tile] = i + 1;
     }
     int n = 0;
-    for (int t = 0; t < p->tiles; t++) {
-        slot0[t] = n;
-        n += parts[t];
+    for (int shared = 1; shared >= 0; shared--) {
+        for (int t = 0; t < p->tiles; t++) {
+            if ((parts[t] > 1) == (shared == 1)) {
+                slot0[t] = n;
+                n += parts[t];
+            }
+        }
+        p->n_shared = shared ? n : p->n_shared;
     }
     for (int i = 0; i < m->n; i++) {
         slot[i] = slot0[m->piece[i].tile] + nth[i];
@@ -243,6 +256,7 @@ static void tables(struct maker *m)
         b->n_runs++;
         b->steps += q->b - q->a;
         f->run_end = b->n_runs;
+        p->keeps = p->keeps || !q->first || !q->last;
         const size_t tile = (size_t)(q->tile - p->tile0[mat]);
         const size_t first = tile * (size_t)p->kg + (size_t)q->a;
         p->run[i] = (struct mm_run){
@@ -263,11 +277,11 @@ static void tables(struct maker *m)
  * slice only. */
 static int slices_for(const struct cu_mm_plan *p, int most, enum mm_order order)
 {
-    const int least = (p->kg + most - 1) / most;
+    const int grains = p->kg / p->grain;
+    const int least = (grains + most / p->grain - 1) / (most / p->grain);
     if (order == MM_BY_SLICE) {
-        for (int s = least; s <= least + 1 && s <= p->kg; s++) {
-            const double longest = (double)((p->kg + s - 1) / s) * s / p->kg;
-            if (p->n_blocks % s == 0 && longest < 1.016) {
+        for (int s = least; s <= least + 1 && s <= grains; s++) {
+            if (p->n_blocks % s == 0 && unevenness(p, s) < EVEN) {
                 return s;
             }
         }
@@ -275,31 +289,21 @@ static int slices_for(const struct cu_mm_plan *p, int most, enum mm_order order)
     return least;
 }
 
-struct mm_smem mm_smem_of(const struct cu_mm_plan *p, int nt)
+uint32_t mm_x_row(const struct cu_mm_plan *p)
 {
-    const uint32_t n = (uint32_t)nt, slice = (uint32_t)p->slice, warps = (uint32_t)p->warps;
-    const uint32_t stages = (uint32_t)p->stages[nt - 1];
-    struct mm_smem s;
-    s.x_row = slice * 128 + 16; /* an odd number of 16-byte units: no bank conflicts */
-    s.x = warps * stages * MM_STAGE;
-    s.offset = s.x + 8 * n * s.x_row;
-    s.exchange = s.offset + slice * n * 64;
-    s.sums = s.exchange + warps * n * 8 * 68 * 4;
-    s.bars = s.sums + 2 * warps * CU_ROWS * 4;
-    s.bytes = s.bars + (warps * stages + 2 + MM_PUT_WARPS) * 8;
-    return s;
+    return (uint32_t)p->slice * 128 + 16;
 }
 
-/* The deepest ring that leaves the block within `limit`; at least `least`. */
-static int stages_within(struct cu_mm_plan *p, int nt, uint32_t limit, int least)
+struct mm_smem mm_smem_of(const struct cu_mm_plan *p, int nt)
 {
-    int s = STAGES_MAX;
-    for (; s > least; s--) {
-        p->stages[nt - 1] = s;
-        if (mm_smem_of(p, nt).bytes <= limit) {
-            break;
-        }
-    }
+    enum { WARPS = 4, STAGES = 3 }; /* of mm_sm80.cuh */
+    const uint32_t n = (uint32_t)nt;
+    struct mm_smem s;
+    s.x = WARPS * STAGES * MM_STAGE;
+    s.offset = s.x + 8 * n * mm_x_row(p);
+    s.exchange = s.offset + (uint32_t)p->slice * n * 64;
+    s.sums = s.exchange + WARPS * n * 8 * 68 * 4;
+    s.bytes = s.sums + 2 * WARPS * CU_ROWS * 4;
     return s;
 }
 
@@ -319,15 +323,52 @@ static int check(const struct cu_mat *const *mats, int n)
     return tiles <= MM_MAX_TILES ? 0 : -1;
 }
 
-static void choose_stages(struct cu_mm_plan *p, enum cu_path path, const struct mm_tune *tune)
+/* The most bytes of a block beside the mean. */
+static double balance(const struct cu_mm_plan *p)
 {
-    if (path == CU_SM80) {
-        p->stages[0] = p->stages[1] = STAGES_SM80;
-        return;
+    double most = 0, total = 0;
+    for (int b = 0; b < p->n_blocks; b++) {
+        double bytes = 0;
+        for (int r = 0; r < p->block[b].n_runs; r++) {
+            const struct mm_run *run = &p->run[p->block[b].run + r];
+            bytes += (double)run->n * (double)cu_step_bytes((enum cu_kind)run->kind);
+        }
+        most = bytes > most ? bytes : most;
+        total += bytes;
     }
-    for (int i = 0; i < 2; i++) {
-        p->stages[i] = tune->stages[i] ? tune->stages[i] : stages_within(p, i + 1, SMEM_SM90, 2);
+    return most * p->n_blocks / total;
+}
+
+/* The tables for p->grain. */
+static void cut(struct cu_mm_plan *p, int64_t blocks, int slice, enum mm_order order)
+{
+    const int64_t grains = (int64_t)p->tiles * p->kg / p->grain;
+    p->n_blocks = (int)(blocks < grains ? blocks : grains);
+    if (order == MM_AUTO) {
+        order = p->tiles >= BY_TILE_FROM * p->n_blocks ? MM_BY_TILE : MM_BY_SLICE;
     }
+    struct maker m = {.p = p};
+    m.slices = slices_for(p, slice, order);
+    if (order == MM_BY_TILE) {
+        cut_by_tile(&m);
+        sort_by_slice(&m);
+    } else {
+        cut_by_slice(&m);
+    }
+    tables(&m);
+    free(m.piece);
+}
+
+static void tables_free(struct cu_mm_plan *p)
+{
+    free(p->run);
+    free(p->phase);
+    free(p->block);
+    p->run = NULL;
+    p->phase = NULL;
+    p->block = NULL;
+    p->n_runs = p->n_phases = p->n_slots = p->n_shared = p->slice = 0;
+    p->keeps = false;
 }
 
 int mm_plan_make(enum cu_path path, int n_sm, const struct cu_mat *const *mats, int n,
@@ -342,6 +383,7 @@ int mm_plan_make(enum cu_path path, int n_sm, const struct cu_mat *const *mats, 
     if (!p) {
         abort();
     }
+    p->path = path;
     p->n = n;
     p->kg = mats[0]->kg;
     int col = 0;
@@ -352,36 +394,24 @@ int mm_plan_make(enum cu_path path, int n_sm, const struct cu_mat *const *mats, 
         p->tiles += mats[i]->tiles;
         col += mats[i]->rows;
     }
-    p->warps = path == CU_SM80 ? 4 : 8;
-    p->trigger = tune->trigger ? tune->trigger - 1 : 1;
-    for (int i = 0; i < 2; i++) {
-        const int bytes = i == 0 ? PREFETCH : PREFETCH_ALONE;
-        p->prefetch[i] = tune->prefetch < 0 ? 0 : tune->prefetch ? tune->prefetch : bytes;
-    }
-    const int64_t steps = (int64_t)p->tiles * p->kg;
-    const int64_t blocks = (int64_t)n_sm * (tune->per_sm ? tune->per_sm : 1);
-    p->n_blocks = (int)(blocks < steps ? blocks : steps);
-    enum mm_order order = tune->order;
-    if (order == MM_AUTO) {
-        order = p->tiles >= BY_TILE_FROM * p->n_blocks ? MM_BY_TILE : MM_BY_SLICE;
-    }
-    struct maker m = {.p = p};
     const int most = path == CU_SM80 ? SLICE_MAX / 2 : SLICE_MAX;
-    m.slices = slices_for(p,
-                          tune->slice == 0     ? (path == CU_SM80 ? SLICE_SM80 : SLICE)
-                          : tune->slice < most ? tune->slice
-                                               : most,
-                          order);
-    if (order == MM_BY_TILE) {
-        cut_by_tile(&m);
-        sort_by_slice(&m);
-    } else {
-        cut_by_slice(&m);
+    const int usual = path == CU_SM80 ? SLICE_SM80 : SLICE;
+    const int slice = tune->slice == 0 ? usual : tune->slice < most ? tune->slice : most;
+    const int64_t blocks = (int64_t)n_sm * (path == CU_SM80 && tune->per_sm ? tune->per_sm : 1);
+    /* A stage of the ring on sm_90 is 8 steps of W4; whole ones are the quickest, if the
+     * shares do not become too unequal by it. */
+    p->grain = path == CU_SM90 ? 8 : 1;
+    for (;; p->grain /= 2) {
+        if (p->grain > 1 && (p->grain > slice || p->kg % p->grain != 0)) {
+            continue;
+        }
+        cut(p, blocks, slice, tune->order);
+        if (p->grain == 1 || balance(p) < UNEQUAL) {
+            break;
+        }
+        tables_free(p);
     }
-    tables(&m);
-    free(m.piece);
-    choose_stages(p, path, tune);
-    if (mm_smem_of(p, 2).bytes > (path == CU_SM80 ? SMEM_SM80 : SMEM_SM90)) {
+    if (path == CU_SM80 && mm_smem_of(p, 2).bytes > SMEM_SM80) {
         mm_plan_free(p);
         return -1;
     }
@@ -392,9 +422,7 @@ int mm_plan_make(enum cu_path path, int n_sm, const struct cu_mat *const *mats, 
 void mm_plan_free(struct cu_mm_plan *p)
 {
     if (p) {
-        free(p->run);
-        free(p->phase);
-        free(p->block);
+        tables_free(p);
         free(p);
     }
 }

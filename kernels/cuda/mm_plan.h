@@ -1,6 +1,7 @@
 #ifndef QUASAR_KERNELS_CUDA_MM_PLAN_H
 #define QUASAR_KERNELS_CUDA_MM_PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +15,7 @@
  * K is cut into slices, so that a block holds only a slice of the activations at
  * a time. A run is some steps of one tile inside one slice; a phase is a block's
  * runs in one slice. All runs of a block on the same tile are one contribution to
- * it (4 KB of scratch); the contributions of a tile are added in block order by
+ * it (a slot of scratch); the contributions of a tile are added in block order by
  * whoever delivers the last one.
  */
 
@@ -25,9 +26,9 @@ extern "C" {
 enum {
     MM_MATS = 4,
     MM_MAX_TILES = 8192, /* counters in the scratch have a fixed place */
-    MM_PUT_WARPS = 4,    /* of a block, that finish tiles */
+    MM_PUT_WARPS = 4,    /* of a block, that finish tiles; CU_SM80 */
     MM_SLOT = 64 * CU_ROWS,
-    MM_STAGE = 2176 /* bytes of a ring stage: a W4 step, half a W8 one, a quarter of a W16 one */
+    MM_STAGE = 2176 /* bytes of a W4 step; half a W8 one and a quarter of a W16 one are less */
 };
 
 enum mm_order {
@@ -38,12 +39,9 @@ enum mm_order {
 
 /* What may be tuned; zero picks the default. */
 struct mm_tune {
-    int slice;     /* most steps of a slice */
-    int per_sm;    /* blocks per multiprocessor */
-    int stages[2]; /* of a warp's ring, for at most 8 and 16 rows; CU_SM90 */
+    int slice;  /* most steps of a slice */
+    int per_sm; /* blocks per multiprocessor; CU_SM80 */
     enum mm_order order;
-    int trigger;  /* warp steps before the last load at which the next kernel may start, plus 1 */
-    int prefetch; /* bytes of the next product's weights that a block asks into L2; -1: none */
 };
 
 struct mm_run {   /* read as two 16-byte words */
@@ -77,16 +75,16 @@ struct mm_block {
 };
 
 struct cu_mm_plan {
+    enum cu_path path;
     int n, kg, tiles;
     struct cu_mat mat[MM_MATS];
     int tile0[MM_MATS]; /* first tile of each */
     int col0[MM_MATS];  /* first output column */
     int n_blocks, n_runs, n_phases, n_slots;
-    int slice;     /* steps of the longest phase */
-    int warps;     /* of a block */
-    int stages[2]; /* by number of n-tiles */
-    int trigger;
-    int prefetch[2];    /* by number of n-tiles */
+    int n_shared;       /* slots of tiles with several contributions; they come first */
+    bool keeps;         /* whether a contribution takes several runs */
+    int slice;          /* steps of the longest phase */
+    int grain;          /* steps that are not cut apart */
     struct mm_run *run; /* host */
     struct mm_phase *phase;
     struct mm_block *block;
@@ -101,10 +99,13 @@ int mm_plan_make(enum cu_path path, int n_sm, const struct cu_mat *const *mats, 
                  const struct mm_tune *tune, struct cu_mm_plan **out);
 void mm_plan_free(struct cu_mm_plan *p);
 
-/* Where things lie in a block's shared memory, for nt (1, 2) n-tiles of 8 rows. */
+/* Bytes from a row of activations in shared memory to the next: an odd number of 16-byte
+ * units, so that rows do not share banks. */
+uint32_t mm_x_row(const struct cu_mm_plan *p);
+
+/* Where things lie in a block's shared memory, for nt (1, 2) n-tiles of 8 rows; CU_SM80. */
 struct mm_smem {
-    uint32_t x_row; /* bytes from a row of activations to the next */
-    uint32_t x, offset, exchange, sums, bars, bytes;
+    uint32_t x, offset, exchange, sums, bytes;
 };
 struct mm_smem mm_smem_of(const struct cu_mm_plan *p, int nt);
 

@@ -16,7 +16,35 @@ struct pass {
     struct cu_batch batch[CUDA_BATCHES];
     int cur;       /* which norm state is current */
     bool gathered; /* act_head holds what the next head call wants */
+    /* Products and DeltaNet steps over one batch that have not been launched yet: */
+    struct cu_link link[CU_LINKS];
+    const struct cu_batch *linked;
+    int links;
 };
+
+/* Launches what is pending; whatever else is launched comes behind it. */
+static int flush(struct pass *p)
+{
+    const int n = p->links;
+    p->links = 0;
+    return n > 0 ? cu_chain(&p->b->cu, p->linked, p->link, n) : 0;
+}
+
+/* The next place in the chain over a batch; *rc is of what had to be launched before. */
+static struct cu_link *link_on(struct pass *p, const struct cu_batch *t, int *rc)
+{
+    *rc = p->links == CU_LINKS || (p->links > 0 && p->linked != t) ? flush(p) : 0;
+    p->linked = t;
+    p->link[p->links] = (struct cu_link){.gdn = false};
+    return &p->link[p->links++];
+}
+
+static int product(struct pass *p, const struct cu_batch *t, const struct cu_mm *m)
+{
+    int rc;
+    link_on(p, t, &rc)->mm = *m;
+    return rc;
+}
 
 struct cu_gdn cuda_gdn_args(const struct backend *b, const struct cuda_layer *l)
 {
@@ -107,39 +135,6 @@ static const float *next_norm(const struct pass *p, int i)
     return NULL;
 }
 
-/* The first product of what follows operation i, whose weights may be asked for
- * early. */
-static const struct cu_mm_plan *next_plan(const struct pass *p, int i)
-{
-    const struct backend *b = p->b;
-    const struct cuda_layer *mtp = &b->layers[b->shape.layers];
-    for (i++; i < p->l->n; i++) {
-        const struct cuda_op *op = &p->l->op[i];
-        switch ((enum cuda_op_kind)op->kind) {
-        case OP_GDN:
-        case OP_ATTENTION:
-            return b->layers[op->layer].p_in;
-        case OP_FFN:
-            return b->layers[op->layer].p_gate_up;
-        case OP_MTP_EMBED:
-            return b->p_fc;
-        case OP_MTP_LAYER:
-            return mtp->p_in;
-        case OP_MTP_KV:
-            return mtp->p_kv;
-        case OP_HEAD:
-        case OP_MTP_HEAD:
-            return b->p_head;
-        case OP_EMBED:
-        case OP_FINAL:
-        case OP_SAVE:
-        case OP_ARGMAX:
-            break;
-        }
-    }
-    return NULL;
-}
-
 static struct cu_resid resid(const struct backend *b, int which)
 {
     return (struct cu_resid){
@@ -147,8 +142,7 @@ static struct cu_resid resid(const struct backend *b, int which)
 }
 
 /* A product of the stream as act holds it, normed. */
-static struct cu_mm normed(const struct pass *p, const struct cu_mm_plan *plan,
-                           const struct cu_mm_plan *next)
+static struct cu_mm normed(const struct pass *p, const struct cu_mm_plan *plan)
 {
     const struct backend *b = p->b;
     return (struct cu_mm){.plan = plan,
@@ -157,29 +151,21 @@ static struct cu_mm normed(const struct pass *p, const struct cu_mm_plan *plan,
                           .power = b->power[p->cur],
                           .norm_k = b->shape.hidden,
                           .eps = b->shape.eps,
-                          .work = b->mm_mem,
-                          .next = next};
+                          .work = b->mm_mem};
 }
 
-static int store(const struct pass *p, const struct cu_batch *t, const struct cu_mm_plan *plan,
-                 size_t ld, const struct cu_mm_plan *next)
+static int store(struct pass *p, const struct cu_batch *t, const struct cu_mm_plan *plan, size_t ld)
 {
-    struct cu_mm m = normed(p, plan, next);
+    struct cu_mm m = normed(p, plan);
     m.out = CU_MM_STORE;
     m.y = p->b->proj;
     m.ldy = ld;
-    return cu_mm(&p->b->cu, t, &m);
+    return product(p, t, &m);
 }
-
-/* What an operation leaves for the one behind it. */
-struct after {
-    const float *norm; /* that act is prepared for */
-    const struct cu_mm_plan *plan;
-};
 
 /* x += plan(in), prepared for the next norm. */
 static int residual(struct pass *p, const struct cu_batch *t, const struct cu_mm_plan *plan,
-                    struct cu_act in, struct after next)
+                    struct cu_act in, const float *next)
 {
     struct backend *b = p->b;
     struct cu_mm m = {.plan = plan,
@@ -189,30 +175,31 @@ static int residual(struct pass *p, const struct cu_batch *t, const struct cu_mm
                       .out = CU_MM_RESIDUAL,
                       .resid = resid(b, 1 - p->cur),
                       .resid_ss = b->ss[p->cur],
-                      .next_norm = next.norm,
-                      .work = b->mm_mem,
-                      .next = next.plan};
+                      .next_norm = next,
+                      .work = b->mm_mem};
     p->cur ^= 1;
-    return cu_mm(&b->cu, t, &m);
+    return product(p, t, &m);
 }
 
 static int gdn(struct pass *p, const struct cu_batch *t, const struct cuda_layer *l,
-               struct after next)
+               const float *next)
 {
     struct backend *b = p->b;
-    int rc = store(p, t, l->p_in, l->ld, l->p_out);
+    int rc = store(p, t, l->p_in, l->ld);
     if (rc == 0) {
-        struct cu_gdn a = cuda_gdn_args(b, l);
-        rc = cu_gdn_decode(&b->cu, t, &a);
+        struct cu_link *k = link_on(p, t, &rc);
+        k->gdn = true;
+        k->step = cuda_gdn_args(b, l);
     }
     return rc ? rc : residual(p, t, l->p_out, b->act_mid, next);
 }
 
 static int attention(struct pass *p, const struct cu_batch *t, const struct cuda_layer *l,
-                     bool kv_only, struct after next)
+                     bool kv_only, const float *next)
 {
     struct backend *b = p->b;
-    int rc = store(p, t, kv_only ? l->p_kv : l->p_in, l->ld, kv_only ? next.plan : l->p_out);
+    int rc = store(p, t, kv_only ? l->p_kv : l->p_in, l->ld);
+    rc = rc ? rc : flush(p);
     if (rc == 0) {
         struct cu_attn a = cuda_attn_args(b, l, kv_only);
         a.max_ctx = p->l->depth;
@@ -222,21 +209,21 @@ static int attention(struct pass *p, const struct cu_batch *t, const struct cuda
 }
 
 static int ffn(struct pass *p, const struct cu_batch *t, const struct cuda_layer *l,
-               struct after next)
+               const float *next)
 {
-    struct cu_mm m = normed(p, l->p_gate_up, l->p_down);
+    struct cu_mm m = normed(p, l->p_gate_up);
     m.out = CU_MM_SILU;
     m.act = p->b->act_ffn;
-    int rc = cu_mm(&p->b->cu, t, &m);
+    int rc = product(p, t, &m);
     return rc ? rc : residual(p, t, l->p_down, p->b->act_ffn, next);
 }
 
-static int embed(struct pass *p, const struct cu_batch *t, struct after next)
+static int embed(struct pass *p, const struct cu_batch *t, const float *next)
 {
     struct backend *b = p->b;
     struct cu_resid r = resid(b, 0);
     p->cur = 0;
-    return cu_embed(&b->cu, t, &b->embed, b->shape.hidden, next.norm, b->shape.eps, &r);
+    return cu_embed(&b->cu, t, &b->embed, b->shape.hidden, next, b->shape.eps, &r);
 }
 
 static const int32_t *table(const struct backend *b, size_t at)
@@ -244,7 +231,7 @@ static const int32_t *table(const struct backend *b, size_t at)
     return (const int32_t *)(b->dec.device + at);
 }
 
-static int mtp_embed(struct pass *p, const struct cu_batch *t, int batch, struct after next)
+static int mtp_embed(struct pass *p, const struct cu_batch *t, int batch, const float *next)
 {
     struct backend *b = p->b;
     const float *const *src = (const float *const *)(b->dec.device + b->dec.batch[batch].src);
@@ -257,23 +244,21 @@ static int mtp_embed(struct pass *p, const struct cu_batch *t, int batch, struct
                       .eps = b->shape.eps,
                       .out = CU_MM_START,
                       .resid = resid(b, 0),
-                      .next_norm = next.norm,
-                      .work = b->mm_mem,
-                      .next = next.plan};
-    return rc ? rc : cu_mm(&b->cu, t, &m);
+                      .next_norm = next,
+                      .work = b->mm_mem};
+    return rc ? rc : product(p, t, &m);
 }
 
-static int mtp_layer(struct pass *p, const struct cu_batch *t, bool kv_only,
-                     const struct cu_mm_plan *plan)
+static int mtp_layer(struct pass *p, const struct cu_batch *t, bool kv_only)
 {
     struct backend *b = p->b;
     const struct cuda_layer *l = &b->layers[b->shape.layers];
-    const struct after mixer = {l->post_norm, kv_only ? plan : l->p_gate_up};
-    int rc = attention(p, t, l, kv_only, mixer);
+    int rc = attention(p, t, l, kv_only, l->post_norm);
     if (rc || kv_only) {
         return rc;
     }
-    rc = ffn(p, t, l, (struct after){b->mtp_norm, plan});
+    rc = ffn(p, t, l, b->mtp_norm);
+    rc = rc ? rc : flush(p);
     if (rc) {
         return rc;
     }
@@ -283,7 +268,7 @@ static int mtp_layer(struct pass *p, const struct cu_batch *t, bool kv_only,
 }
 
 /* Logits of group number `group` of the wanted rows of x. */
-static int head(struct pass *p, const float *x, int group, const struct cu_mm_plan *next)
+static int head(struct pass *p, const float *x, int group)
 {
     struct backend *b = p->b;
     const int left = p->l->outs - group * CU_ROWS;
@@ -303,8 +288,7 @@ static int head(struct pass *p, const float *x, int group, const struct cu_mm_pl
                       .out = CU_MM_STORE,
                       .y = b->logits + (size_t)group * CU_ROWS * b->logits_ld,
                       .ldy = b->logits_ld,
-                      .work = b->mm_mem,
-                      .next = next};
+                      .work = b->mm_mem};
     return rc ? rc : cu_mm(&b->cu, &t, &m);
 }
 
@@ -354,7 +338,14 @@ static int run_op(struct pass *p, int i)
     const struct cuda_op op = p->l->op[i];
     const struct cu_batch *t = &p->batch[op.batch];
     const struct cuda_layer *l = &b->layers[op.layer];
-    const struct after next = {next_norm(p, i), next_plan(p, i)};
+    const float *next = next_norm(p, i);
+    /* only these add to a chain; everything else comes behind it */
+    const bool joins = op.kind == OP_GDN || op.kind == OP_ATTENTION || op.kind == OP_FFN ||
+                       op.kind == OP_MTP_LAYER || op.kind == OP_MTP_KV;
+    const int rc = joins ? 0 : flush(p);
+    if (rc) {
+        return rc;
+    }
     switch ((enum cuda_op_kind)op.kind) {
     case OP_EMBED:
         return embed(p, t, next);
@@ -374,13 +365,13 @@ static int run_op(struct pass *p, int i)
         return mtp_embed(p, t, op.batch, next);
     case OP_MTP_LAYER:
         p->gathered = head_follows(p->l, i, OP_MTP_HEAD);
-        return mtp_layer(p, t, false, next.plan);
+        return mtp_layer(p, t, false);
     case OP_MTP_KV:
-        return mtp_layer(p, t, true, next.plan);
+        return mtp_layer(p, t, true);
     case OP_HEAD:
-        return head(p, b->h, op.layer, next.plan);
+        return head(p, b->h, op.layer);
     case OP_MTP_HEAD:
-        return head(p, b->m, op.layer, next.plan);
+        return head(p, b->m, op.layer);
     case OP_SAVE:
         return save(p);
     case OP_ARGMAX:
@@ -399,5 +390,5 @@ int cuda_pass_run(struct backend *b, const struct cuda_list *l)
     for (int i = 0; i < l->n && rc == 0; i++) {
         rc = run_op(&p, i);
     }
-    return rc;
+    return rc ? rc : flush(&p);
 }

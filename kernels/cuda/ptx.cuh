@@ -125,6 +125,16 @@ PTX_FN float ld_l2_f32(const float *p);
 PTX_FN uint32_t ld_relaxed(const void *p);
 PTX_FN uint2 ld_l2_8(const void *p);
 PTX_FN uint32_t ld_acquire(const void *p);
+/* Two words of 8 bytes, each a value and a ticket, as one store and as one load: {value,
+ * ticket, value, ticket}. Each word arrives whole, so that whoever reads the ticket he
+ * waits for has the value too. */
+PTX_FN void st_ticket(void *p, uint32_t a, uint32_t b, uint32_t ticket);
+PTX_FN uint4 ld_ticket(const void *p);
+/* Between one look and the next at what others will write. */
+PTX_FN void look_again(void);
+/* Spins until the counter at p, which others of the same launch raise, is n or more; what
+ * they wrote before is seen. For kernels whose blocks are all there at once. */
+PTX_FN void wait_at_least(const void *p, uint32_t n);
 PTX_FN void st_release(void *p, uint32_t v);
 /* 16 aligned bytes from L2 when valid, else zeros, without a branch. */
 PTX_CVT float4 ld_l2_16_if(const void *p, bool valid);
@@ -487,6 +497,35 @@ PTX_FN uint32_t ld_acquire(const void *p)
                  : "l"(__cvta_generic_to_global(p))
                  : "memory");
     return v;
+}
+
+PTX_FN void st_ticket(void *p, uint32_t a, uint32_t b, uint32_t ticket)
+{
+    const uint64_t t = (uint64_t)ticket << 32;
+    asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(
+                     __cvta_generic_to_global(p)),
+                 "l"(t | a), "l"(t | b)
+                 : "memory");
+}
+
+PTX_FN uint4 ld_ticket(const void *p)
+{
+    uint64_t a, b;
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(a), "=l"(b)
+                 : "l"(__cvta_generic_to_global(p))
+                 : "memory");
+    return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+}
+
+PTX_FN void look_again(void)
+{
+}
+
+PTX_FN void wait_at_least(const void *p, uint32_t n)
+{
+    while (ld_acquire(p) < n) {
+    }
 }
 
 PTX_FN void st_release(void *p, uint32_t v)

@@ -3,35 +3,30 @@
 
 /*
  * t_cuda_mm --time [key=value ...]: speed of the 27B's products on a GPU, as part of
- * the read bandwidth measured in the same run. Keys: slice, per_sm, stages1, stages2,
- * order (1 by slice, 2 by tile), trigger, prefetch (bytes, -1 none), next (0: no hint
- * of the next product), pdl, path (80, 90), layers, rows (only this count), what
- * (1 single products, 2 the chain).
+ * the read bandwidth measured in the same run. Keys: slice, per_sm, order (1 by slice, 2
+ * by tile), pdl, path (80, 90), layers, rows (only this count), what (1 single products, 2
+ * all of a step's launch by launch, 4 chained as far as attention lets, 8 chained with the
+ * DeltaNet steps between).
  */
 
 struct time_opts {
     struct mm_tune tune;
-    int next, pdl, path, layers, rows, what;
+    int pdl, path, layers, rows, what;
 };
 
 static struct time_opts time_opts_of(int n, char **arg)
 {
     struct time_opts o = {};
-    o.next = o.pdl = 1;
+    o.pdl = 1;
     o.path = 90;
     o.layers = 64;
-    o.what = 3;
+    o.what = 15;
     struct {
         const char *key;
         int *value;
     } keys[] = {{"slice", &o.tune.slice},
                 {"per_sm", &o.tune.per_sm},
-                {"stages1", &o.tune.stages[0]},
-                {"stages2", &o.tune.stages[1]},
                 {"order", (int *)&o.tune.order},
-                {"trigger", &o.tune.trigger},
-                {"prefetch", &o.tune.prefetch},
-                {"next", &o.next},
                 {"pdl", &o.pdl},
                 {"path", &o.path},
                 {"layers", &o.layers},
@@ -125,6 +120,8 @@ struct time_buffers {
     struct cu_resid resid[2];
     float *norm, *y;
     int32_t *count;
+    struct cu_span *span;
+    float *state, *vectors; /* DeltaNet's */
     void *work;
     size_t work_bytes;
 };
@@ -149,6 +146,11 @@ static void buffers_make(struct time_buffers *b, size_t work)
     b->norm = cut_upload(ones.data(), HIDDEN);
     b->y = cut_new<float>((size_t)CU_ROWS * Y);
     b->count = cut_new<int32_t>(2);
+    b->span = cut_new<struct cu_span>(1);
+    b->vectors = cut_upload(ones.data(), 4 * 10240);
+    const size_t state = (size_t)48 * (48 * 128 * 128 + 6 * 10240) * sizeof(float);
+    cut_must(cudaMalloc((void **)&b->state, state), "cudaMalloc");
+    cut_must(cudaMemset(b->state, 0, state), "cudaMemset");
     b->work_bytes = work;
     cut_must(cudaMalloc(&b->work, work), "cudaMalloc");
     cut_must(cudaMemset(b->work, 0, work), "cudaMemset");
@@ -193,17 +195,12 @@ static void timed_free(struct timed *t)
 }
 
 /* flip: which of the two residual states is read. */
-static void timed_run(struct cu_ctx *c, const struct time_buffers *b, const struct timed *t,
-                      const struct timed *next, int rows, int *flip)
+static struct cu_mm timed_mm(const struct time_buffers *b, const struct timed *t, int *flip)
 {
-    struct cu_batch batch = {};
-    batch.count = b->count;
-    batch.rows = rows;
     struct cu_mm m = {};
     m.plan = t->plan;
     m.eps = 1e-6f;
     m.work = b->work;
-    m.next = next ? next->plan : NULL;
     const struct cu_resid *now = &b->resid[*flip], *then = &b->resid[!*flip];
     if (t->what == T_OUT || t->what == T_DOWN) {
         m.in = b->in[t->what == T_DOWN];
@@ -223,24 +220,74 @@ static void timed_run(struct cu_ctx *c, const struct time_buffers *b, const stru
         m.y = b->y;
         m.ldy = 248320;
     }
-    cut_must(cu_mm(c, &batch, &m), "cu_mm");
+    return m;
+}
+
+/* A layer's step, the 27B's; every layer has its state. */
+static struct cu_gdn timed_gdn(const struct time_buffers *b, int layer)
+{
+    struct cu_gdn g = {};
+    g.k_heads = 16;
+    g.v_heads = 48;
+    g.eps = 1e-6f;
+    g.proj = b->y;
+    g.ld = 248320;
+    g.col_z = 10240;
+    g.col_b = 16384;
+    g.col_a = 16432;
+    g.conv_w = g.a_log = g.dt_bias = g.gnorm = b->vectors;
+    g.state.s = b->state + (size_t)layer * (48 * 128 * 128 + 6 * 10240);
+    g.state.conv = g.state.s + 48 * 128 * 128;
+    g.act = b->in[0];
+    return g;
+}
+
+/* The links of list, step by step: `at_once` as in a decode step, else one by one. After
+ * qkv a chain ends. */
+static void timed_run(struct cu_ctx *c, const struct time_buffers *b,
+                      const std::vector<const struct timed *> &list, int rows, bool at_once,
+                      bool steps)
+{
+    struct cu_batch batch = {};
+    batch.count = b->count;
+    batch.span = b->span;
+    batch.rows = rows;
+    batch.spans = 1;
+    int flip = 0, layer = 0;
+    std::vector<struct cu_link> chain;
+    for (size_t i = 0; i < list.size(); i++) {
+        struct cu_link k = {};
+        k.mm = timed_mm(b, list[i], &flip);
+        chain.push_back(k);
+        if (list[i]->what == T_IN && steps) {
+            k = (struct cu_link){};
+            k.gdn = true;
+            k.step = timed_gdn(b, layer++);
+            chain.push_back(k);
+        }
+        if (!at_once || list[i]->what == T_QKV || i + 1 == list.size()) {
+            cut_must(cu_chain(c, &batch, chain.data(), (int)chain.size()), "cu_chain");
+            chain.clear();
+        }
+    }
 }
 
 /* Milliseconds of one replay of the launches list[0..n) in one graph, the best of some. */
 static double time_graph(struct cu_ctx *c, const struct time_buffers *b,
-                         const std::vector<const struct timed *> &list, int rows, bool hint)
+                         const std::vector<const struct timed *> &list, int rows, bool at_once,
+                         bool steps)
 {
     cudaStream_t s = (cudaStream_t)c->stream;
     const int32_t count[2] = {rows, 1};
     cut_put(b->count, count, 2);
+    struct cu_span span = {};
+    span.n = rows;
+    cut_put(b->span, &span, 1);
     cut_must(cudaMemset(b->work, 0, b->work_bytes), "cudaMemset");
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     cut_must(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "capture");
-    int flip = 0;
-    for (size_t i = 0; i < list.size(); i++) {
-        timed_run(c, b, list[i], hint ? list[(i + 1) % list.size()] : NULL, rows, &flip);
-    }
+    timed_run(c, b, list, rows, at_once, steps);
     cut_must(cudaStreamEndCapture(s, &graph), "capture");
     cut_must(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
     cudaEvent_t from, to;
@@ -294,7 +341,7 @@ static double time_read(struct cu_ctx *c)
 static void time_line(const char *name, double bytes, double ms, double read, double one)
 {
     const double gb = bytes / ms / 1e6;
-    printf("  %-10s %8.2f MB %9.2f us %8.0f GB/s %5.1f %%  %.3f of 1 row\n", name, bytes / 1e6,
+    printf("  %-11s %8.2f MB %9.2f us %8.0f GB/s %5.1f %%  %.3f of 1 row\n", name, bytes / 1e6,
            ms * 1e3, gb, 100 * gb / read, ms / one);
     fflush(stdout);
 }
@@ -322,8 +369,7 @@ static void time_single(struct cu_ctx *c, const struct time_opts *o, const struc
                 continue;
             }
             const double ms =
-                time_graph(c, b, list, time_rows[i], o->next != 0 && copies.size() > 1) /
-                (double)list.size();
+                time_graph(c, b, list, time_rows[i], false, false) / (double)list.size();
             one = one > 0 ? one : ms;
             char label[32];
             snprintf(label, sizeof label, "%s %d", name[what], time_rows[i]);
@@ -351,14 +397,17 @@ static void time_chain(struct cu_ctx *c, const struct time_opts *o, const struct
     for (size_t i = 0; i < all.size(); i++) {
         list.push_back(&all[i]);
     }
-    double one = 0;
-    for (int i = 0; i < 3; i++) {
-        if (!o->rows || o->rows == time_rows[i]) {
-            const double ms = time_graph(c, b, list, time_rows[i], o->next != 0);
-            one = one > 0 ? one : ms;
-            char label[32];
-            snprintf(label, sizeof label, "chain %d", time_rows[i]);
-            time_line(label, bytes, ms, read, one);
+    static const char *const name[] = {"singly", "chained", "with gdn"};
+    for (int how = 0; how < 3; how++) {
+        double one = 0;
+        for (int i = 0; i < 3; i++) {
+            if ((o->what >> how & 2) && (!o->rows || o->rows == time_rows[i])) {
+                const double ms = time_graph(c, b, list, time_rows[i], how > 0, how > 1);
+                one = one > 0 ? one : ms;
+                char label[32];
+                snprintf(label, sizeof label, "%s %d", name[how], time_rows[i]);
+                time_line(label, bytes, ms, read, one);
+            }
         }
     }
     for (size_t i = 0; i < all.size(); i++) {
@@ -371,10 +420,8 @@ static int time_all(int n, char **arg)
     const struct time_opts o = time_opts_of(n, arg);
     struct cu_ctx *c = cut_ctx(o.path == 80 ? CU_SM80 : CU_SM90, o.pdl != 0);
     const double read = time_read(c);
-    printf("# read bandwidth %.0f GB/s, %d SMs, path sm_%d, pdl %d, next %d, slice %d, per_sm %d, "
-           "stages %d %d, order %d, trigger %d, prefetch %d\n",
-           read, c->n_sm, o.path, (int)c->pdl, o.next, o.tune.slice, o.tune.per_sm,
-           o.tune.stages[0], o.tune.stages[1], (int)o.tune.order, o.tune.trigger, o.tune.prefetch);
+    printf("# read bandwidth %.0f GB/s, %d SMs, path sm_%d, pdl %d, slice %d, per_sm %d, order %d\n",
+           read, c->n_sm, o.path, (int)c->pdl, o.tune.slice, o.tune.per_sm, (int)o.tune.order);
     struct time_pool pool = {};
     pool_make(&pool);
     struct time_buffers b = {};
@@ -382,7 +429,7 @@ static int time_all(int n, char **arg)
     if (o.what & 1) {
         time_single(c, &o, &pool, &b, read);
     }
-    if (o.what & 2) {
+    if (o.what & 14) {
         time_chain(c, &o, &pool, &b, read);
     }
     return 0;

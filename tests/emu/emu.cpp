@@ -1,5 +1,5 @@
-/* Runs a kernel: the blocks one after the other, a block's threads as fibers that
- * give way at barriers, at warp collectives and where they wait for copies. Owns the
+/* Runs a kernel: the blocks one after the other, or all at once where they wait for each
+ * other; a block's threads as fibers that give way at barriers, at warp collectives and where they wait for copies. Owns the
  * block's shared memory. Everything that the chip would leave undefined and that can
  * be seen here ends the program with a line that says where. */
 #include "emu_priv.h"
@@ -7,6 +7,8 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <unistd.h>
+
+#include <vector>
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -25,7 +27,7 @@ struct barrier {
     int n, arrived, value;
 };
 
-static struct {
+struct running {
     const struct emu_call *call;
     dim3 block;
     enum emu_order order;
@@ -37,10 +39,15 @@ static struct {
     struct barrier bar[BARRIERS];
     struct emu_copy bulk[MAX_BULK];
     int n_bulk;
+    bool started[MAX_THREADS];
     bool moved;          /* somebody ran since the pollers slept */
     unsigned char *smem; /* LEAD guard bytes, then call->smem */
     uint64_t begin, end; /* their addresses stand for the block's */
-} now;
+};
+
+/* The block that runs: the only one, or one of those of a launch that are there together. */
+static struct running alone, *now = &alone;
+static std::vector<struct running *> company;
 
 static struct {
     enum emu_order order;
@@ -79,20 +86,20 @@ static void read_setting(void)
 
 enum emu_order emu_order_now(void)
 {
-    return now.order;
+    return now->order;
 }
 
 uint32_t emu_random(uint32_t n)
 {
-    now.rng ^= now.rng << 13;
-    now.rng ^= now.rng >> 7;
-    now.rng ^= now.rng << 17;
-    return (uint32_t)((now.rng >> 32) * n >> 32);
+    now->rng ^= now->rng << 13;
+    now->rng ^= now->rng >> 7;
+    now->rng ^= now->rng << 17;
+    return (uint32_t)((now->rng >> 32) * n >> 32);
 }
 
 bool emu_early(void)
 {
-    return now.order == EMU_REVERSE || (now.order == EMU_RANDOM && emu_random(2) == 0);
+    return now->order == EMU_REVERSE || (now->order == EMU_RANDOM && emu_random(2) == 0);
 }
 
 /* ---- saying what is wrong ---- */
@@ -126,11 +133,11 @@ static void print_where(const void *where)
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
-    if (now.call) {
+    if (now->call) {
         static const char *const orders[] = {"cycle", "forward", "reverse", "random"};
-        fprintf(stderr, "\n# in %s, block (%u, %u, %u) of (%u, %u, %u), order %s", now.call->name,
-                now.block.x, now.block.y, now.block.z, now.call->grid.x, now.call->grid.y,
-                now.call->grid.z, orders[now.order]);
+        fprintf(stderr, "\n# in %s, block (%u, %u, %u) of (%u, %u, %u), order %s", now->call->name,
+                now->block.x, now->block.y, now->block.z, now->call->grid.x, now->call->grid.y,
+                now->call->grid.z, orders[now->order]);
         if (emu_here) {
             fprintf(stderr, ", thread %d", emu_self()->index);
             fprintf(stderr, "; called at");
@@ -152,7 +159,7 @@ static void print_where(const void *where)
 [[noreturn]] static void deadlock(void)
 {
     fprintf(stderr, "# emulator: nobody can run\n");
-    for (int w = 0; w < now.warps; w++) {
+    for (int w = 0; w < now->warps; w++) {
         uint32_t seen = 0;
         for (int l = 0; l < 32; l++) {
             struct emu_thread *t = emu_warp_thread(w, l);
@@ -176,7 +183,7 @@ static void print_where(const void *where)
                 break;
             case EMU_BARRIER:
                 fprintf(stderr, "%s, barrier %d: %d of %d", t->what, t->key,
-                        now.bar[t->key].arrived, now.bar[t->key].n);
+                        now->bar[t->key].arrived, now->bar[t->key].n);
                 break;
             case EMU_MBAR:
                 fprintf(stderr, "mbarrier at %#x, parity %u", t->bar, t->parity);
@@ -216,14 +223,14 @@ int emu_lane(void)
 struct emu_thread *emu_warp_thread(int warp, int lane)
 {
     int i = warp * 32 + lane;
-    return i < now.threads ? &now.thread[i] : NULL;
+    return i < now->threads ? &now->thread[i] : NULL;
 }
 
 static void make_ready(struct emu_thread *t)
 {
     t->state = EMU_READY;
-    now.ready[t->warp] |= 1u << t->lane;
-    now.n_ready++;
+    now->ready[t->warp] |= 1u << t->lane;
+    now->n_ready++;
 }
 
 /* Gives way; the state says to what. */
@@ -240,12 +247,12 @@ static void sleep_as(enum emu_state state)
 static void thread_main(void *arg)
 {
     struct emu_thread *t = (struct emu_thread *)arg;
-    emu_acquire(&now.begin);
-    now.call->body(now.call->arg);
-    emu_release(&now.end);
+    emu_acquire(&now->begin);
+    now->call->body(now->call->arg);
+    emu_release(&now->end);
     emu_copies_finish(t);
     t->state = EMU_DONE;
-    now.done++;
+    now->done++;
 }
 
 /* ---- meeting ---- */
@@ -289,7 +296,7 @@ void emu_meet(const char *what, int key, unsigned mask, void *args,
         all[l] = o->args;
     }
     /* of these only __syncwarp orders memory */
-    void *meeting = run == run_nothing ? &now.ready[t->warp] : NULL;
+    void *meeting = run == run_nothing ? &now->ready[t->warp] : NULL;
     if (meeting) {
         emu_release(meeting);
     }
@@ -321,11 +328,11 @@ int emu_barrier(const char *what, int id, int n, int v, bool wait, const void *w
     t->what = what;
     t->where = where;
     t->key = id;
-    if (id < 0 || id >= BARRIERS || n <= 0 || (n % 32 != 0 && n != now.threads) ||
-        n > (now.threads + 31) / 32 * 32) {
-        emu_fail("%s: barrier %d of %d threads in a block of %d", what, id, n, now.threads);
+    if (id < 0 || id >= BARRIERS || n <= 0 || (n % 32 != 0 && n != now->threads) ||
+        n > (now->threads + 31) / 32 * 32) {
+        emu_fail("%s: barrier %d of %d threads in a block of %d", what, id, n, now->threads);
     }
-    struct barrier *b = &now.bar[id];
+    struct barrier *b = &now->bar[id];
     if (b->arrived == 0) {
         b->n = n;
         b->value = 0;
@@ -342,8 +349,8 @@ int emu_barrier(const char *what, int id, int n, int v, bool wait, const void *w
         sleep_as(EMU_BARRIER);
     } else {
         b->arrived = 0;
-        for (int i = 0; i < now.threads; i++) {
-            struct emu_thread *o = &now.thread[i];
+        for (int i = 0; i < now->threads; i++) {
+            struct emu_thread *o = &now->thread[i];
             if (o->state == EMU_BARRIER && o->key == id) {
                 emu_acquire_for(o, b);
                 o->parity = (uint32_t)b->value;
@@ -361,22 +368,22 @@ int emu_barrier(const char *what, int id, int n, int v, bool wait, const void *w
 
 void __syncthreads(void)
 {
-    emu_barrier("__syncthreads", 0, now.threads, 0, true, EMU_HERE);
+    emu_barrier("__syncthreads", 0, now->threads, 0, true, EMU_HERE);
 }
 
 int __syncthreads_or(int v)
 {
-    return emu_barrier("__syncthreads_or", 0, now.threads, v != 0, true, EMU_HERE) != 0;
+    return emu_barrier("__syncthreads_or", 0, now->threads, v != 0, true, EMU_HERE) != 0;
 }
 
 int __syncthreads_and(int v)
 {
-    return emu_barrier("__syncthreads_and", 0, now.threads, v != 0, true, EMU_HERE) == now.threads;
+    return emu_barrier("__syncthreads_and", 0, now->threads, v != 0, true, EMU_HERE) == now->threads;
 }
 
 int __syncthreads_count(int v)
 {
-    return emu_barrier("__syncthreads_count", 0, now.threads, v != 0, true, EMU_HERE);
+    return emu_barrier("__syncthreads_count", 0, now->threads, v != 0, true, EMU_HERE);
 }
 
 void __syncwarp(unsigned mask)
@@ -503,8 +510,8 @@ void emu_poll(const char *what, const void *where)
 
 void emu_wake_mbar(uint32_t bar)
 {
-    for (int i = 0; i < now.threads; i++) {
-        struct emu_thread *t = &now.thread[i];
+    for (int i = 0; i < now->threads; i++) {
+        struct emu_thread *t = &now->thread[i];
         if (t->state == EMU_MBAR && t->bar == bar && emu_mbar_done(bar, t->parity)) {
             emu_acquire_for(t, emu_shared(bar, 8, 8, "mbarrier"));
             make_ready(t);
@@ -514,29 +521,29 @@ void emu_wake_mbar(uint32_t bar)
 
 static void bulk_land(int i)
 {
-    struct emu_copy c = now.bulk[i];
-    now.n_bulk--;
-    for (int k = i; k < now.n_bulk; k++) {
-        now.bulk[k] = now.bulk[k + 1];
+    struct emu_copy c = now->bulk[i];
+    now->n_bulk--;
+    for (int k = i; k < now->n_bulk; k++) {
+        now->bulk[k] = now->bulk[k + 1];
     }
     void *sync = emu_shared(c.bar, 8, 8, "mbarrier");
     emu_acquire(sync);
     memcpy(c.dst, c.src, c.bytes);
     emu_release(sync);
     emu_mbar_complete(c.bar, c.bytes);
-    now.moved = true;
+    now->moved = true;
 }
 
 void emu_bulk(const struct emu_copy *c)
 {
-    if (now.n_bulk == MAX_BULK) {
+    if (now->n_bulk == MAX_BULK) {
         emu_fail("more than %d bulk copies under way", MAX_BULK);
     }
     memset(c->dst, 0xff, c->bytes);
     emu_release(emu_shared(c->bar, 8, 8, "mbarrier"));
-    now.bulk[now.n_bulk++] = *c;
+    now->bulk[now->n_bulk++] = *c;
     if (emu_early()) {
-        bulk_land(now.n_bulk - 1);
+        bulk_land(now->n_bulk - 1);
     }
 }
 
@@ -550,8 +557,8 @@ static unsigned char *static_base(void)
 uint32_t smem_addr(const void *p)
 {
     const unsigned char *q = (const unsigned char *)p;
-    if (now.smem && q >= now.smem + LEAD && q <= now.smem + LEAD + now.call->smem) {
-        return DYN_FIRST + (uint32_t)(q - now.smem - LEAD);
+    if (now->smem && q >= now->smem + LEAD && q <= now->smem + LEAD + now->call->smem) {
+        return DYN_FIRST + (uint32_t)(q - now->smem - LEAD);
     }
     if (__start_emu_shared && q >= __start_emu_shared && q <= __stop_emu_shared) {
         return STATIC_FIRST + (uint32_t)(q - static_base());
@@ -566,8 +573,8 @@ unsigned char *emu_shared(uint32_t addr, size_t n, unsigned align, const char *w
         emu_fail("%s: shared address %#x is not a multiple of %u", what, addr, align);
     }
     size_t off = addr - (size_t)DYN_FIRST;
-    if (addr >= DYN_FIRST && off <= now.call->smem && n <= now.call->smem - off) {
-        return now.smem + LEAD + off;
+    if (addr >= DYN_FIRST && off <= now->call->smem && n <= now->call->smem - off) {
+        return now->smem + LEAD + off;
     }
     if (__start_emu_shared && addr >= STATIC_FIRST) {
         unsigned char *p = static_base() + (addr - STATIC_FIRST);
@@ -577,23 +584,23 @@ unsigned char *emu_shared(uint32_t addr, size_t n, unsigned align, const char *w
     }
     if (addr >= DYN_FIRST && addr < STATIC_FIRST) {
         emu_fail("%s: %zu bytes at byte %zd of %zu of dynamic shared memory", what, n,
-                 (ssize_t)addr - DYN_FIRST, now.call->smem);
+                 (ssize_t)addr - DYN_FIRST, now->call->smem);
     }
     emu_fail("%s: %#x is no shared address", what, addr);
 }
 
 unsigned char *cu_smem(void)
 {
-    return now.smem + LEAD;
+    return now->smem + LEAD;
 }
 
 unsigned char *cu_smem_aligned(unsigned align)
 {
     uint32_t a = (align - DYN_FIRST % align) & (align - 1);
-    if (a > now.call->smem) {
+    if (a > now->call->smem) {
         emu_fail("cu_smem_aligned(%u) needs %u bytes more of shared memory", align, a);
     }
-    return now.smem + LEAD + a;
+    return now->smem + LEAD + a;
 }
 
 /* Filled with NaNs, guards too; over AddressSanitizer's own guards, hence not memset. */
@@ -610,7 +617,7 @@ fill(unsigned char *p, unsigned char *end)
 
 static void smem_create(void)
 {
-    size_t n = LEAD + now.call->smem;
+    size_t n = LEAD + now->call->smem;
 #ifndef __SANITIZE_ADDRESS__
     n += LEAD; /* checked at the end of the block */
 #endif
@@ -618,7 +625,7 @@ static void smem_create(void)
     if (posix_memalign(&p, 1024, n) != 0) {
         emu_fail("no memory for %zu bytes", n);
     }
-    now.smem = (unsigned char *)p;
+    now->smem = (unsigned char *)p;
     memset(p, 0xff, n);
 #ifdef __SANITIZE_ADDRESS__
     ASAN_POISON_MEMORY_REGION(p, LEAD);
@@ -631,17 +638,17 @@ static void smem_create(void)
 static void smem_free(void)
 {
 #ifdef __SANITIZE_ADDRESS__
-    ASAN_UNPOISON_MEMORY_REGION(now.smem, LEAD);
+    ASAN_UNPOISON_MEMORY_REGION(now->smem, LEAD);
 #else
     for (int i = 0; i < LEAD; i++) {
-        if (now.smem[i] != 0xff || now.smem[LEAD + now.call->smem + (size_t)i] != 0xff) {
+        if (now->smem[i] != 0xff || now->smem[LEAD + now->call->smem + (size_t)i] != 0xff) {
             emu_here = NULL;
-            emu_fail("wrote outside its %zu bytes of dynamic shared memory", now.call->smem);
+            emu_fail("wrote outside its %zu bytes of dynamic shared memory", now->call->smem);
         }
     }
 #endif
-    free(now.smem);
-    now.smem = NULL;
+    free(now->smem);
+    now->smem = NULL;
 }
 
 /* ---- the block ---- */
@@ -651,71 +658,76 @@ static void smem_free(void)
 static struct emu_thread *choose(int *warp)
 {
     int w = *warp;
-    if (!now.ready[w] || (now.order == EMU_RANDOM && emu_random(16) == 0)) {
-        switch (now.order) {
+    if (!now->ready[w] || (now->order == EMU_RANDOM && emu_random(16) == 0)) {
+        switch (now->order) {
         case EMU_REVERSE:
-            for (w = now.warps - 1; !now.ready[w]; w--) {
+            for (w = now->warps - 1; !now->ready[w]; w--) {
             }
             break;
         case EMU_RANDOM:
             do {
-                w = (int)emu_random((uint32_t)now.warps);
-            } while (!now.ready[w]);
+                w = (int)emu_random((uint32_t)now->warps);
+            } while (!now->ready[w]);
             break;
         case EMU_CYCLE:
         case EMU_FORWARD:
-            for (w = 0; !now.ready[w]; w++) {
+            for (w = 0; !now->ready[w]; w++) {
             }
             break;
         }
         *warp = w;
     }
-    uint32_t r = now.ready[w];
+    uint32_t r = now->ready[w];
     int lane = __builtin_ctz(r);
-    if (now.order == EMU_REVERSE) {
+    if (now->order == EMU_REVERSE) {
         lane = 31 - __builtin_clz(r);
-    } else if (now.order == EMU_RANDOM) {
+    } else if (now->order == EMU_RANDOM) {
         for (uint32_t skip = emu_random((uint32_t)__builtin_popcount(r)); skip > 0; skip--) {
             r &= r - 1;
         }
         lane = __builtin_ctz(r);
     }
-    now.ready[w] &= ~(1u << lane);
-    now.n_ready--;
-    return &now.thread[w * 32 + lane];
+    now->ready[w] &= ~(1u << lane);
+    now->n_ready--;
+    return &now->thread[w * 32 + lane];
 }
 
 /* Lets what is under way land, or pollers look again; false: nothing is left to do. */
 static bool unblock(void)
 {
-    if (now.n_bulk > 0) {
-        bulk_land(now.order == EMU_RANDOM ? (int)emu_random((uint32_t)now.n_bulk) : 0);
+    if (now->n_bulk > 0) {
+        bulk_land(now->order == EMU_RANDOM ? (int)emu_random((uint32_t)now->n_bulk) : 0);
     }
-    bool any = now.n_ready > 0;
-    for (int i = 0; i < now.threads && now.moved; i++) {
-        if (now.thread[i].state == EMU_POLL) {
-            make_ready(&now.thread[i]);
+    bool any = now->n_ready > 0;
+    for (int i = 0; i < now->threads && now->moved; i++) {
+        if (now->thread[i].state == EMU_POLL) {
+            make_ready(&now->thread[i]);
             any = true;
         }
     }
-    now.moved = false;
-    return any || now.n_bulk > 0;
+    now->moved = false;
+    return any || now->n_bulk > 0;
 }
 
-static void run_block(void)
+/* Makes a block of a launch ready to run as `now`. */
+static void block_begin(uint64_t number)
 {
-    const struct emu_call *c = now.call;
-    now.done = 0;
-    now.n_ready = 0;
-    now.moved = false;
-    memset(now.bar, 0, sizeof now.bar);
+    const struct emu_call *c = now->call;
+    now->block.x = (unsigned)(number % c->grid.x);
+    now->block.y = (unsigned)(number / c->grid.x % c->grid.y);
+    now->block.z = (unsigned)(number / c->grid.x / c->grid.y);
+    now->done = 0;
+    now->n_ready = 0;
+    now->moved = false;
+    memset(now->bar, 0, sizeof now->bar);
+    memset(now->started, 0, sizeof now->started);
     smem_create();
-    for (int i = 0; i < now.threads; i++) {
-        struct emu_thread *t = &now.thread[i];
+    for (int i = 0; i < now->threads; i++) {
+        struct emu_thread *t = &now->thread[i];
         unsigned u = (unsigned)i;
         t->place.thread =
             make_uint3(u % c->block.x, u / c->block.x % c->block.y, u / c->block.x / c->block.y);
-        t->place.block = make_uint3(now.block.x, now.block.y, now.block.z);
+        t->place.block = make_uint3(now->block.x, now->block.y, now->block.z);
         t->place.block_dim = c->block;
         t->place.grid_dim = c->grid;
         t->index = i;
@@ -728,51 +740,119 @@ static void run_block(void)
         }
         make_ready(t);
     }
-    emu_release(&now.begin);
-    bool started[MAX_THREADS] = {false};
-    int warp = now.order == EMU_REVERSE ? now.warps - 1 : 0;
-    while (now.done < now.threads) {
-        if (now.n_ready == 0) {
+    emu_release(&now->begin);
+}
+
+/* Runs the block until its end, until nobody in it can go on by himself, or for so many
+ * turns. Returns how many turns brought it forward. */
+static uint64_t block_run(uint64_t turns)
+{
+    uint64_t forward = 0;
+    int warp = now->order == EMU_REVERSE ? now->warps - 1 : 0;
+    while (now->done < now->threads && turns > 0) {
+        if (now->n_ready == 0) {
             if (!unblock()) {
-                deadlock();
+                break;
             }
             continue;
         }
-        if (now.order == EMU_RANDOM && now.n_bulk > 0 && emu_random(32) == 0) {
-            bulk_land((int)emu_random((uint32_t)now.n_bulk));
+        if (now->order == EMU_RANDOM && now->n_bulk > 0 && emu_random(32) == 0) {
+            bulk_land((int)emu_random((uint32_t)now->n_bulk));
         }
         struct emu_thread *t = choose(&warp);
         emu_here = &t->place;
-        if (started[t->index]) {
+        if (now->started[t->index]) {
             emu_fiber_enter(t->fiber, NULL, NULL);
         } else {
-            started[t->index] = true;
+            now->started[t->index] = true;
             emu_fiber_enter(t->fiber, thread_main, t);
         }
         emu_here = NULL;
         if (t->state != EMU_POLL) {
-            now.moved = true;
+            now->moved = true;
+            forward++;
         }
+        turns--;
     }
-    emu_acquire(&now.end);
-    if (now.n_bulk > 0) {
-        emu_fail("ends with %d bulk copies under way", now.n_bulk);
+    return forward;
+}
+
+static void block_end(void)
+{
+    emu_acquire(&now->end);
+    if (now->n_bulk > 0) {
+        emu_fail("ends with %d bulk copies under way", now->n_bulk);
     }
     for (int i = 0; i < BARRIERS; i++) {
-        if (now.bar[i].arrived != 0) {
-            emu_fail("ends with %d of %d threads arrived at barrier %d", now.bar[i].arrived,
-                     now.bar[i].n, i);
+        if (now->bar[i].arrived != 0) {
+            emu_fail("ends with %d of %d threads arrived at barrier %d", now->bar[i].arrived,
+                     now->bar[i].n, i);
         }
     }
-    emu_wgmma_block_end(now.warps);
+    emu_wgmma_block_end(now->warps);
     bool pdl = false;
-    for (int i = 0; i < now.threads; i++) {
-        pdl |= now.thread[i].reached_pdl;
+    for (int i = 0; i < now->threads; i++) {
+        pdl |= now->thread[i].reached_pdl;
     }
-    if (c->pdl && !pdl) {
+    if (now->call->pdl && !pdl) {
         emu_fail("a block without pdl_wait() in a chain of dependent launches");
     }
     smem_free();
+}
+
+/* One block after the other. */
+static void run_alone(const std::vector<uint64_t> &number)
+{
+    for (size_t i = 0; i < number.size(); i++) {
+        block_begin(number[i]);
+        block_run(UINT64_MAX);
+        if (now->done < now->threads) {
+            deadlock();
+        }
+        block_end();
+    }
+}
+
+/* All blocks at once: each runs until it must wait for another, or for a random while. */
+static void run_together(const std::vector<uint64_t> &number)
+{
+    const struct running first = alone;
+    while (company.size() < number.size()) {
+        company.push_back((struct running *)calloc(1, sizeof(struct running)));
+    }
+    std::vector<bool> ended(number.size());
+    for (size_t i = 0; i < number.size(); i++) {
+        now = company[i];
+        now->call = first.call;
+        now->order = first.order;
+        now->rng = first.rng + 2 * i;
+        now->threads = first.threads;
+        now->warps = first.warps;
+        block_begin(number[i]);
+    }
+    int idle = 0; /* rounds in which all only looked; each look may be at another word */
+    for (size_t left = number.size(); left > 0;) {
+        uint64_t forward = 0;
+        for (size_t i = 0; i < number.size(); i++) {
+            if (ended[i]) {
+                continue;
+            }
+            now = company[i];
+            now->moved = true; /* others may have done what it polls for */
+            forward += block_run(now->order == EMU_RANDOM ? 1 + emu_random(4096) : UINT64_MAX);
+            if (now->done == now->threads) {
+                block_end();
+                ended[i] = true;
+                left--;
+                forward++;
+            }
+        }
+        idle = forward == 0 ? idle + 1 : 0;
+        if (idle == 4096) {
+            deadlock();
+        }
+    }
+    now = &alone;
 }
 
 static bool wrong_shape(const struct emu_call *c)
@@ -802,24 +882,24 @@ cudaError_t emu_run(const struct emu_call *c)
         read_setting();
     }
     uint64_t launch = setting.launches++;
-    now.call = c;
-    now.order = setting.order;
-    if (now.order == EMU_CYCLE) {
-        now.order = (enum emu_order)(EMU_FORWARD + launch % 3);
+    now->call = c;
+    now->order = setting.order;
+    if (now->order == EMU_CYCLE) {
+        now->order = (enum emu_order)(EMU_FORWARD + launch % 3);
     }
-    now.rng = (setting.seed + launch) * 0x9e3779b97f4a7c15u | 1;
-    now.threads = (int)(c->block.x * c->block.y * c->block.z);
-    now.warps = (now.threads + 31) / 32;
+    now->rng = (setting.seed + launch) * 0x9e3779b97f4a7c15u | 1;
+    now->threads = (int)(c->block.x * c->block.y * c->block.z);
+    now->warps = (now->threads + 31) / 32;
     for (int i = 0; i < 4; i++) {
         emu_random(2);
     }
     uint64_t n = (uint64_t)c->grid.x * c->grid.y * c->grid.z;
     /* random: a start and a stride without a common factor */
     uint64_t start = 0, stride = 1;
-    if (now.order == EMU_REVERSE) {
+    if (now->order == EMU_REVERSE) {
         start = n - 1;
         stride = n - 1;
-    } else if (now.order == EMU_RANDOM && n > 1) {
+    } else if (now->order == EMU_RANDOM && n > 1) {
         start = emu_random((uint32_t)n);
         uint64_t g;
         do {
@@ -832,12 +912,15 @@ cudaError_t emu_run(const struct emu_call *c)
             }
         } while (g != 1);
     }
+    std::vector<uint64_t> number;
     for (uint64_t i = 0, b = start; i < n; i++, b = (b + stride) % n) {
-        now.block.x = (unsigned)(b % c->grid.x);
-        now.block.y = (unsigned)(b / c->grid.x % c->grid.y);
-        now.block.z = (unsigned)(b / c->grid.x / c->grid.y);
-        run_block();
+        number.push_back(b);
     }
-    now.call = NULL;
+    if (c->together) {
+        run_together(number);
+    } else {
+        run_alone(number);
+    }
+    now->call = NULL;
     return cudaSuccess;
 }

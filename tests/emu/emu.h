@@ -40,6 +40,7 @@ struct emu_call {
     dim3 grid, block;
     size_t smem;
     bool sm90, pdl;
+    bool together; /* all blocks are there at once; none has static shared memory */
     void (*body)(void *);
     void *arg;
     size_t arg_size; /* of the arguments, which may be copied byte by byte */
@@ -48,7 +49,7 @@ cudaError_t emu_run(const struct emu_call *c);
 
 template <typename... P>
 cudaError_t emu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
-                       bool sm90, bool pdl, P... args)
+                       bool sm90, bool pdl, bool together, P... args)
 {
     auto body = [=] { kernel(args...); };
     struct emu_call c = {name,
@@ -57,6 +58,7 @@ cudaError_t emu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
                          smem,
                          sm90,
                          pdl,
+                         together,
                          [](void *p) { (*(decltype(body) *)p)(); },
                          (void *)&body,
                          sizeof body};

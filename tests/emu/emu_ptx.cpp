@@ -605,6 +605,38 @@ uint32_t ld_acquire(const void *p)
     return load32(p, "ld_acquire");
 }
 
+void st_ticket(void *p, uint32_t a, uint32_t b, uint32_t ticket)
+{
+    ENTER();
+    const uint32_t v[4] = {a, ticket, b, ticket};
+    check_global(p, 16, "st_ticket");
+    emu_release(p);
+    memcpy(p, v, sizeof v);
+}
+
+uint4 ld_ticket(const void *p)
+{
+    ENTER();
+    uint32_t v[4];
+    check_global(p, 16, "ld_ticket");
+    emu_acquire((void *)(uintptr_t)p);
+    memcpy(v, p, sizeof v);
+    return make_uint4(v[0], v[1], v[2], v[3]);
+}
+
+void look_again(void)
+{
+    emu_poll("look_again", EMU_HERE);
+}
+
+void wait_at_least(const void *p, uint32_t n)
+{
+    ENTER();
+    while (load32(p, "wait_at_least") < n) {
+        emu_poll("wait_at_least", EMU_HERE);
+    }
+}
+
 void st_release(void *p, uint32_t v)
 {
     ENTER();
