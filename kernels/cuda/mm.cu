@@ -206,7 +206,8 @@ static int launch_sm90(struct cu_ctx *c, const struct cu_batch *b, const struct 
             blocks = most(blocks, (unsigned)link[i].mm.plan->n_blocks);
         }
     }
-    const dim3 grid(blocks), block(MM90_THREADS);
+    const dim3 grid(blocks);
+    const dim3 block(b->rows > 8 ? mm90_warps<2>::threads : mm90_warps<1>::threads);
     return b->rows > 8
                ? cu_launch_together(c, n > 1 ? "chain16" : "mm16", mm90_kernel<2>, grid, block,
                                     a.at.bytes, a)

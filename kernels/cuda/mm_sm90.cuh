@@ -22,9 +22,7 @@
 enum {
     MM90_STREAM = 8, /* streaming warps */
     MM90_STREAM_THREADS = MM90_STREAM * MM_LANES,
-    MM90_PUT = 3,                           /* warps that finish tiles */
-    MM90_PRODUCER = MM90_STREAM + MM90_PUT, /* a warp's number */
-    MM90_THREADS = (MM90_PRODUCER + 1) * MM_LANES,
+    MM90_PUT = 3, /* warps that finish tiles, for every eight batch rows */
     MM90_STAGE = MM90_STREAM * MM_STAGE, /* bytes: 8 steps of W4, 4 of W8, 2 of W16 */
     MM90_FLYING = 3,                     /* stages on their way at a time */
     MM90_OFFSETS = 2,                    /* of a slice, put by a thread */
@@ -350,12 +348,14 @@ static __device__ __forceinline__ bool put_sums(float2 (&v)[8], const struct mm_
     return true;
 }
 
-/* Warp number `mine`: the tiles that are its by number. */
+/* Warp number `mine`: batch rows 8 (mine % NT) and up of the tiles that are mine / NT's by
+ * number. */
 template <int NT>
 static __device__ __forceinline__ void put_links(const struct mm90_args &g,
                                                  const struct mm90_room &room, int mine, int lane,
                                                  int count)
 {
+    const int group = mine / NT, first = 8 * (mine % NT);
     const uint32_t ticket = (ld_relaxed(g.ticket) + 1) * CU_LINKS; /* never that of kept sums */
     uint32_t turns = 0;
     for (int i = 0; i < g.n; i++) {
@@ -373,33 +373,24 @@ static __device__ __forceinline__ void put_links(const struct mm90_args &g,
                 words_load(words, run, r, blk.n_runs, lane);
             }
             const struct run_at at = run_of(words, r);
-            if (at.tile % MM90_PUT != mine) {
+            if (at.tile % MM90_PUT != group) {
                 continue;
             }
-            float2 v[NT][8];
-#pragma unroll
-            for (int h = 0; h < NT; h++) {
-                kept_sums(v[h], a, at, 8 * h, count, lane);
-            }
-            mbar_wait(room.full + (uint32_t)mine * 8, turns++ & 1);
+            float2 v[8];
+            kept_sums(v, a, at, first, count, lane);
+            mbar_wait(room.full + (uint32_t)group * 8, turns++ & 1);
             if (!known) {
                 known = true;
                 f = factors_of<MM90_STREAM>(a, lane, count, room.sums);
             }
-#pragma unroll
-            for (int h = 0; h < NT; h++) {
-                sum_take<NT, MM90_STREAM>(v[h], room.exchange, at.kind, 8 * h, count, lane);
-            }
+            sum_take<NT, MM90_STREAM>(v, room.exchange, at.kind, first, count, lane);
             __syncwarp();
             if (lane == 0) {
                 mbar_arrive(room.empty);
             }
-#pragma unroll
-            for (int h = 0; h < NT; h++) {
-                if (put_sums(v[h], a, at, a.counter + at.tile * 2 + h, ticket + (uint32_t)i, 8 * h,
-                             count, lane, f)) {
-                    link_done(g, i, (uint32_t)(a.tiles * NT), lane);
-                }
+            if (put_sums(v, a, at, a.counter + at.tile * 2 + mine % NT, ticket + (uint32_t)i, first,
+                         count, lane, f)) {
+                link_done(g, i, (uint32_t)(a.tiles * NT), lane);
             }
         }
     }
@@ -608,9 +599,15 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
     }
 }
 
+/* Warps beside the stream: those that finish tiles, then the producer. */
+template <int NT> struct mm90_warps {
+    static constexpr int producer = MM90_STREAM + MM90_PUT * NT;
+    static constexpr int threads = (producer + 1) * MM_LANES;
+};
+
 /* Every link in turn. What earlier kernels wrote is touched after pdl_wait only. */
 template <int NT>
-static __global__ void __launch_bounds__(MM90_THREADS, 1)
+static __global__ void __launch_bounds__(mm90_warps<NT>::threads, 1)
     mm90_kernel(const __grid_constant__ struct mm90_args g)
 {
     const int lane = (int)threadIdx.x % MM_LANES, warp = (int)threadIdx.x / MM_LANES;
@@ -626,7 +623,7 @@ static __global__ void __launch_bounds__(MM90_THREADS, 1)
             mbar_init(room.ring_full + (uint32_t)s * 8, 1);
             mbar_init(room.ring_empty + (uint32_t)s * 8, MM90_STREAM);
         }
-        mbar_init(room.empty, 1);
+        mbar_init(room.empty, NT);
         for (int i = 0; i < MM90_PUT; i++) {
             mbar_init(room.full + (uint32_t)i * 8, MM90_STREAM);
         }
@@ -636,7 +633,7 @@ static __global__ void __launch_bounds__(MM90_THREADS, 1)
     /* The batch's tables came a kernel or more before the one that this may overlap. */
     const int count = (int)ld_relaxed(g.b.count);
     if (warp >= MM90_STREAM) {
-        if (warp == MM90_PRODUCER) {
+        if (warp == mm90_warps<NT>::producer) {
             produce(g, room, lane);
             return;
         }
