@@ -225,16 +225,16 @@ static __device__ void fill_async(const struct decode_args &a, const struct attn
     cp_async_commit();
 }
 
-/* The slot that is next is there; if the warp wants it. */
+/* The slot that is next is there. Also for a warp that does not read it: one that went on
+ * could leave a slot twice before others had left it once, and the ring would be filled
+ * under their hands. */
 template <bool BULK, bool F8>
 static __device__ __forceinline__ void slot_wait(const struct decode_args &a,
                                                  const struct attn_jobs *w, const struct ring *r,
-                                                 struct feed *f, bool wanted, int tid)
+                                                 struct feed *f, int tid)
 {
     if (BULK) {
-        if (wanted) {
-            mbar_wait(r->full + 8 * (uint32_t)r->slot, r->phase);
-        }
+        mbar_wait(r->full + 8 * (uint32_t)r->slot, r->phase);
         return;
     }
     if (r->slots > 3) {
@@ -760,7 +760,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
 #pragma unroll 1
             for (int i = 0; i < 2; i++) {
                 const bool mine = key_row / HALF == i && HALF * i < keys;
-                slot_wait<BULK, F8>(a, w, &ring, &feed, mine || patched, tid);
+                slot_wait<BULK, F8>(a, w, &ring, &feed, tid);
                 if (patched) {
                     patch<BULK, F8>(scratch, slots + ring.slot * slot_bytes, a.rows,
                                     from + HALF * i, 0, f, tid);
@@ -856,7 +856,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
             }
 #pragma unroll 1
             for (int i = 0; i < 2; i++) {
-                slot_wait<BULK, F8>(a, w, &ring, &feed, true, tid);
+                slot_wait<BULK, F8>(a, w, &ring, &feed, tid);
                 if (patched) {
                     patch<BULK, F8>(scratch, slots + ring.slot * slot_bytes, a.rows,
                                     from + HALF * i, 1, f, tid);
