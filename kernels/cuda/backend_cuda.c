@@ -108,7 +108,7 @@ static int append(struct backend *b, enum cuda_op_kind kind, int layer, struct e
 /* An operation of the batch: written down, or run when it is a prefill. */
 static int batch_op(struct backend *b, enum cuda_op_kind kind, int layer, struct err *e)
 {
-    if (b->mode == BE_DECODE) {
+    if (b->mode != BE_PREFILL) {
         if (!b->list.open || (b->list.n == 0 && kind != OP_EMBED && kind != OP_MTP_EMBED)) {
             return err_set(e, QE_INTERNAL, "the decode pass was interrupted");
         }
@@ -138,13 +138,14 @@ static void take_batch(struct backend *b, const struct be_batch *t)
 static int begin(struct backend *b, const struct be_batch *t, const int32_t *source, bool more,
                  struct err *e)
 {
-    b->begun = false;
+    const bool step = t->mode != BE_PREFILL;
+    b->begun = b->held = false;
     int rc = be_check_batch(&b->shape, t, b->slots, b->pages, b->max_rows, e);
     int end = 0;
     for (int i = 0; i < t->n_spans && rc == 0; i++) {
         const int to = t->spans[i].pos + t->spans[i].n;
         end = to > end ? to : end;
-        if (t->mode == BE_DECODE && t->spans[i].n > b->width) {
+        if (step && t->spans[i].n > b->width) {
             rc = err_set(e, QE_INTERNAL, "span %d: %d rows in a step; at most %d", i, t->spans[i].n,
                          b->width);
         } else if (to > b->ctx) {
@@ -155,22 +156,25 @@ static int begin(struct backend *b, const struct be_batch *t, const int32_t *sou
     if (rc < 0) {
         return rc;
     }
-    const bool beside = more && t->mode == BE_DECODE && b->list.n_batches == 1;
+    const bool folds = b->list.n > 0 && b->list.op[0].kind == OP_FOLD;
+    const bool beside =
+        more && step && (b->list.n_batches == 1 || (b->list.n_batches == 0 && folds));
     if (!beside) {
         rc = cuda_flush(b, e);
         b->list.open = false; /* a batch that was begun and not used */
     }
-    struct cuda_block *k = t->mode == BE_DECODE ? &b->dec : &b->pre;
-    b->batch = beside ? 1 : 0;
-    if (rc == 0 && t->mode == BE_DECODE) {
+    struct cuda_block *k = step ? &b->dec : &b->pre;
+    b->batch = beside ? b->list.n_batches : 0;
+    if (rc == 0 && step) {
         rc = list_ready(b, e);
     } else if (rc == 0) {
         rc = cuda_block_begin(b, k, e);
     }
     rc = rc < 0 ? rc : cuda_block_batch(b, k, b->batch, t, source, e);
-    if (rc == 0 && t->mode == BE_DECODE) {
+    if (rc == 0 && step) {
         const int depth = depth_bucket(b, end);
-        b->list.batch[b->batch] = (struct cuda_bounds){bucket(t->n_rows), bucket(t->n_spans)};
+        b->list.batch[b->batch] =
+            (struct cuda_bounds){bucket(t->n_rows), bucket(t->n_spans), (int32_t)t->mode};
         b->list.n_batches = b->batch + 1;
         b->list.depth = depth > b->list.depth ? depth : b->list.depth;
     } else if (rc == 0) {
@@ -198,6 +202,14 @@ static int op_embed(struct backend *b, struct err *e)
     return rc < 0 ? rc : batch_op(b, OP_EMBED, 0, e);
 }
 
+/* The other convolution state of the batch's slots is the current one. */
+static void flip(struct backend *b)
+{
+    for (int i = 0; i < b->n_spans; i++) {
+        b->parity[b->span[i].slot] ^= 1;
+    }
+}
+
 static int op_gdn(struct backend *b, int layer, struct err *e)
 {
     int rc = check_begun(b, "gdn", e);
@@ -208,10 +220,10 @@ static int op_gdn(struct backend *b, int layer, struct err *e)
         return err_set(e, QE_INTERNAL, "layer %d is not a DeltaNet layer", layer);
     }
     rc = batch_op(b, OP_GDN, layer, e);
-    for (int i = 0; i < b->n_spans && rc == 0 && !b->flipped; i++) {
-        b->parity[b->span[i].slot] ^= 1;
+    if (rc == 0 && !b->flipped && b->mode != BE_VERIFY) {
+        flip(b);
+        b->flipped = true;
     }
-    b->flipped = b->flipped || rc == 0;
     return rc;
 }
 
@@ -245,7 +257,31 @@ static int op_final_norm(struct backend *b, struct err *e)
     rc = rc < 0 ? rc : batch_op(b, OP_FINAL, 0, e);
     if (rc == 0) {
         b->h_rows = b->n_rows;
+        b->held = b->mode == BE_VERIFY;
     }
+    return rc;
+}
+
+/* ---- accepting rows of a held batch ---- */
+
+static int op_fold(struct backend *b, const int32_t *accepted, struct err *e)
+{
+    if (!b->held) {
+        return err_set(e, QE_INTERNAL, "there is no batch whose rows could be accepted");
+    }
+    for (int i = 0; i < b->n_spans; i++) {
+        if (accepted[i] < 0 || accepted[i] > b->span[i].n) {
+            return err_set(e, QE_INTERNAL, "%d rows accepted of %d", accepted[i], b->span[i].n);
+        }
+    }
+    int rc = b->n_gdn > 0 ? append(b, OP_FOLD, 0, e) : 0;
+    if (rc == 0 && b->n_gdn > 0) {
+        cuda_block_fold(b, &b->dec, accepted);
+        b->list.fold =
+            (struct cuda_bounds){bucket(b->n_rows), bucket(b->n_spans), (int32_t)BE_VERIFY};
+        flip(b);
+    }
+    b->held = b->held && rc < 0;
     return rc;
 }
 
@@ -265,7 +301,7 @@ static void put_out_counts(struct backend *b, int n)
 static bool put_out_of(struct backend *b, const int32_t *rows, int n)
 {
     int32_t *out_of = (int32_t *)(b->dec.host + b->dec.out_of);
-    bool spread = n <= CU_ROWS && b->mode == BE_DECODE;
+    bool spread = n <= CU_ROWS && b->mode != BE_PREFILL;
     for (int r = 0; r < CU_ROWS; r++) {
         out_of[r] = -1;
     }
@@ -315,8 +351,8 @@ static int op_mtp_head(struct backend *b, const int32_t *rows, int n, struct err
     return head(b, OP_MTP_HEAD, b->m_rows, rows, n, e);
 }
 
-/* The likeliest ids, found on the device. */
-static int sample_greedy(struct backend *b, int n, int32_t *ids, struct err *e)
+/* The likeliest ids, found on the device; their margins where they are wanted. */
+static int likeliest(struct backend *b, int n, int32_t *ids, float *margins, struct err *e)
 {
     if (b->list.outs == 0) { /* the head ran already: its tables are gone */
         int rc = list_ready(b, e);
@@ -331,10 +367,15 @@ static int sample_greedy(struct backend *b, int n, int32_t *ids, struct err *e)
     if (rc < 0) {
         return rc;
     }
-    int status = rt_download(b->rt, b->host_ids, b->ids, (size_t)n * sizeof *ids);
+    const size_t bytes = (size_t)n * sizeof *ids;
+    int status = rt_download(b->rt, b->host_ids, b->ids,
+                             margins ? CUDA_MAX_OUT * sizeof *ids + bytes : bytes);
     rc = status ? cuda_fail(b, status, e) : cuda_finish(b, e);
     if (rc == 0) {
-        memcpy(ids, b->host_ids, (size_t)n * sizeof *ids);
+        memcpy(ids, b->host_ids, bytes);
+    }
+    if (rc == 0 && margins) {
+        memcpy(margins, b->host_ids + CUDA_MAX_OUT, bytes);
     }
     return rc;
 }
@@ -353,13 +394,21 @@ static int op_sample(struct backend *b, const struct be_sample *s, int n, int32_
         return 0;
     }
     if (greedy) {
-        return sample_greedy(b, n, ids, e);
+        return likeliest(b, n, ids, NULL, e);
     }
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i += CU_ROWS) {
         rc = cuda_draw(b, i, s + i, n - i < CU_ROWS ? n - i : CU_ROWS, ids + i, e);
     }
     return rc;
+}
+
+static int op_best(struct backend *b, int n, int32_t *ids, float *margins, struct err *e)
+{
+    if (n < 0 || n > b->n_out) {
+        return err_set(e, QE_INTERNAL, "%d choices from %d rows of logits", n, b->n_out);
+    }
+    return n > 0 ? likeliest(b, n, ids, margins, e) : 0;
 }
 
 static int read_row(struct backend *b, const float *from, size_t n, float *out, struct err *e)
@@ -425,9 +474,9 @@ static int op_mtp_embed(struct backend *b, const struct be_batch *batch, const i
         return err_set(e, QE_UNSUPPORTED, "the model has no MTP layer");
     }
     for (int i = 0; i < batch->n_rows; i++) {
-        if (source[i] == BE_H_CHAIN
-                ? i >= b->m_rows
-                : source[i] != BE_H_SLOT && (source[i] < 0 || source[i] >= b->h_rows)) {
+        const bool chained = source[i] <= BE_H_CHAIN;
+        if (chained ? cuda_chain_row(i, source[i]) >= b->m_rows
+                    : source[i] != BE_H_SLOT && source[i] >= b->h_rows) {
             b->begun = false;
             return err_set(e, QE_INTERNAL, "row %d has no hidden state %d", i, source[i]);
         }
@@ -509,6 +558,8 @@ const struct be_ops *backend_cuda(void)
         .sample = op_sample,
         .max_out = CUDA_MAX_OUT,
         .outputs = op_outputs,
+        .best = op_best,
+        .fold = op_fold,
         .hidden_save = op_hidden_save,
         .mtp_embed = op_mtp_embed,
         .mtp_layer = op_mtp_layer,

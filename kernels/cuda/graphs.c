@@ -27,6 +27,7 @@ static bool same(const struct cuda_list *a, const struct cuda_list *b)
     return a->n == b->n && a->n_batches == b->n_batches && a->outs == b->outs &&
            a->saves == b->saves && a->spread == b->spread && a->depth == b->depth &&
            memcmp(a->batch, b->batch, sizeof a->batch) == 0 &&
+           memcmp(&a->fold, &b->fold, sizeof a->fold) == 0 &&
            memcmp(a->op, b->op, (size_t)a->n * sizeof *a->op) == 0;
 }
 

@@ -65,7 +65,9 @@ struct cuda_table {
  * the rows to save and their slots; the page tables of all batches. */
 struct cuda_block {
     struct cuda_table batch[CUDA_BATCHES];
-    size_t rot_count, out_of, out_count, out_rows, save_count, save_row, save_slot, page;
+    size_t rot_count, out_of, out_count, out_rows, save_count, save_row, save_slot;
+    size_t fold_count, fold_span, fold_accepted; /* a verified batch and what is kept of it */
+    size_t page;
     size_t page_cap; /* entries */
     size_t size;
     uint8_t *device;
@@ -92,7 +94,8 @@ enum cuda_op_kind {
     OP_HEAD,   /* over h */
     OP_MTP_HEAD,
     OP_SAVE,
-    OP_ARGMAX
+    OP_ARGMAX,
+    OP_FOLD /* of all DeltaNet layers */
 };
 
 struct cuda_op {
@@ -103,13 +106,14 @@ struct cuda_op {
 /* Upper bounds that grids are made for; the tables hold the true counts. */
 struct cuda_bounds {
     int32_t rows, spans;
+    int32_t mode; /* enum be_mode */
 };
 
 /* A list of operations and all that decides which kernels run, so that two equal
  * lists are one graph. */
 struct cuda_list {
     int n, n_batches;
-    struct cuda_bounds batch[CUDA_BATCHES];
+    struct cuda_bounds batch[CUDA_BATCHES], fold;
     int outs, saves;
     bool spread; /* the outputs are distinct rows of a decode batch, one group of them */
     int depth;   /* no position of the batches reaches this */
@@ -175,8 +179,10 @@ struct backend {
     struct cu_act act, act_mid, act_ffn, act_mtp, act_head;
     uint16_t *xt, *xt_mid;
     void *gdn_work, *attn_work, *gemm_work, *argmax_work, *sample_work;
-    int32_t *ids;
-    float *margin;
+    int32_t *ids;  /* [CUDA_MAX_OUT], and behind them */
+    float *margin; /* as many */
+    float *record; /* what verified rows would have done: [DeltaNet layer][step_rows][record_ld] */
+    size_t record_ld;
     uint8_t *axis;
     double *inv_freq;
     size_t logits_ld;
@@ -193,11 +199,12 @@ struct backend {
     struct be_span *span; /* [max_rows], for BE_H_SLOT and parity */
     int *row_span;
     bool flipped;              /* the batch's slots have had their parity flipped */
+    bool held;                 /* the batch waits for fold */
     int h_rows, m_rows, n_out; /* valid rows of h, m, logits */
     const char *doing;         /* for messages of what fails later */
 
     /* drawing */
-    int32_t *host_ids;             /* pinned */
+    int32_t *host_ids;             /* pinned; ids, then margins */
     void *draw_host, *draw_device; /* settings of rows on their way; draw.c */
     size_t draw_size;
 };
@@ -232,14 +239,23 @@ int cuda_block_open(struct backend *b, struct cuda_block *k, int stages, struct 
 void cuda_block_close(struct backend *b, struct cuda_block *k);
 /* Takes a stage that is no longer being read; waits for one if it must. */
 int cuda_block_begin(struct backend *b, struct cuda_block *k, struct err *e);
+/* Which row of the last MTP pass a source from BE_H_CHAIN down names, for row `row`. */
+static inline int32_t cuda_chain_row(int row, int32_t source)
+{
+    return source == BE_H_CHAIN ? row : BE_H_CHAIN - 1 - source;
+}
 /* Writes batch number i. source may be NULL. */
 int cuda_block_batch(struct backend *b, struct cuda_block *k, int i, const struct be_batch *t,
                      const int32_t *source, struct err *e);
+/* Writes how many rows of each span of the backend's verified batch are kept. */
+void cuda_block_fold(struct backend *b, struct cuda_block *k, const int32_t *accepted);
 /* Sends what was written. */
 int cuda_block_send(struct backend *b, struct cuda_block *k, struct err *e);
 /* Batch i as kernels see it. */
 struct cu_batch cuda_block_view(const struct backend *b, const struct cuda_block *k, int i,
-                                struct cuda_bounds bounds, enum be_mode mode);
+                                struct cuda_bounds bounds);
+/* The batch that a fold is of: counts and spans alone. */
+struct cu_batch cuda_block_folded(const struct cuda_block *k, struct cuda_bounds bounds);
 
 /* pass.c: runs a decode list's kernels; 0 or a CUDA status. */
 int cuda_pass_run(struct backend *b, const struct cuda_list *l);

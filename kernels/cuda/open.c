@@ -310,7 +310,7 @@ static int open_pass(struct backend *b, const struct be_opts *opts, struct err *
     if (rc < 0) {
         return rc;
     }
-    int status = rt_pin(b->rt, CUDA_MAX_OUT * sizeof(int32_t), &ids);
+    int status = rt_pin(b->rt, 2 * CUDA_MAX_OUT * sizeof(int32_t), &ids);
     b->host_ids = ids;
     status = status ? status : rt_upload(b->rt, b->axis, axis, sizeof axis);
     status = status ? status : rt_upload(b->rt, b->inv_freq, inv_freq, sizeof inv_freq);

@@ -130,6 +130,7 @@ static const float *next_norm(const struct pass *p, int i)
     case OP_MTP_HEAD:
     case OP_SAVE:
     case OP_ARGMAX:
+    case OP_FOLD:
         break;
     }
     return NULL;
@@ -181,6 +182,11 @@ static int residual(struct pass *p, const struct cu_batch *t, const struct cu_mm
     return product(p, t, &m);
 }
 
+static float *record_of(const struct backend *b, const struct cuda_layer *l)
+{
+    return b->record + (size_t)l->index * (size_t)b->step_rows * b->record_ld;
+}
+
 static int gdn(struct pass *p, const struct cu_batch *t, const struct cuda_layer *l,
                const float *next)
 {
@@ -190,6 +196,8 @@ static int gdn(struct pass *p, const struct cu_batch *t, const struct cuda_layer
         struct cu_link *k = link_on(p, t, &rc);
         k->gdn = true;
         k->step = cuda_gdn_args(b, l);
+        k->step.record = t->mode == BE_VERIFY ? record_of(b, l) : NULL;
+        k->step.hold = t->mode == BE_VERIFY;
     }
     return rc ? rc : residual(p, t, l->p_out, b->act_mid, next);
 }
@@ -332,6 +340,23 @@ static int save(struct pass *p)
                           cuda_slot_hidden(b, 0), b->slot_floats);
 }
 
+/* The states go on by the rows that are kept. */
+static int fold(struct pass *p)
+{
+    struct backend *b = p->b;
+    const struct cu_batch t = cuda_block_folded(&b->dec, p->l->fold);
+    int rc = 0;
+    for (int i = 0; i < b->shape.layers && rc == 0; i++) {
+        const struct cuda_layer *l = &b->layers[i];
+        if (!l->attention) {
+            struct cu_gdn g = cuda_gdn_args(b, l);
+            g.record = record_of(b, l);
+            rc = cu_gdn_fold(&b->cu, &t, &g, table(b, b->dec.fold_accepted));
+        }
+    }
+    return rc;
+}
+
 static int run_op(struct pass *p, int i)
 {
     struct backend *b = p->b;
@@ -376,6 +401,8 @@ static int run_op(struct pass *p, int i)
         return save(p);
     case OP_ARGMAX:
         return argmax(p);
+    case OP_FOLD:
+        return fold(p);
     }
     return 0;
 }
@@ -384,7 +411,7 @@ int cuda_pass_run(struct backend *b, const struct cuda_list *l)
 {
     struct pass p = {.b = b, .l = l};
     for (int i = 0; i < l->n_batches; i++) {
-        p.batch[i] = cuda_block_view(b, &b->dec, i, l->batch[i], BE_DECODE);
+        p.batch[i] = cuda_block_view(b, &b->dec, i, l->batch[i]);
     }
     int rc = l->n_batches > 0 ? angles(&p) : 0;
     for (int i = 0; i < l->n && rc == 0; i++) {

@@ -78,8 +78,8 @@ static int mtp_embed(struct backend *b, const struct cu_batch *t)
 
 int cuda_prefill_op(struct backend *b, struct cuda_op op)
 {
-    const struct cuda_bounds bounds = {b->n_rows, b->n_spans};
-    const struct cu_batch t = cuda_block_view(b, &b->pre, 0, bounds, BE_PREFILL);
+    const struct cuda_bounds bounds = {b->n_rows, b->n_spans, (int32_t)BE_PREFILL};
+    const struct cu_batch t = cuda_block_view(b, &b->pre, 0, bounds);
     const struct cuda_layer *mtp = &b->layers[b->shape.layers];
     int rc = 0;
     switch ((enum cuda_op_kind)op.kind) {
@@ -106,6 +106,7 @@ int cuda_prefill_op(struct backend *b, struct cuda_op op)
     case OP_MTP_HEAD:
     case OP_SAVE:
     case OP_ARGMAX:
+    case OP_FOLD:
         break; /* of the decode list */
     }
     return 0;

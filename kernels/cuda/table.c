@@ -41,6 +41,9 @@ size_t cuda_block_layout(struct cuda_block *k, int rows0, int rows1, size_t page
     k->save_count = take(&used, 2, sizeof(int32_t));
     k->save_row = take(&used, CU_ROWS, sizeof(int32_t));
     k->save_slot = take(&used, CU_ROWS, sizeof(int32_t));
+    k->fold_count = take(&used, 2, sizeof(int32_t));
+    k->fold_span = take(&used, CU_ROWS, sizeof(struct cu_span));
+    k->fold_accepted = take(&used, CU_ROWS, sizeof(int32_t));
     k->page = take(&used, pages, sizeof(int32_t));
     k->page_cap = pages;
     k->size = used;
@@ -110,6 +113,17 @@ static int put_pages(struct cuda_block *k, const int32_t *pages, size_t n, int32
     return 0;
 }
 
+/* Where row `row` of an MTP batch finds its hidden state. */
+static const float *source_of(const struct backend *b, int slot, int row, int32_t source)
+{
+    const size_t hidden = (size_t)b->shape.hidden;
+    if (source == BE_H_SLOT) {
+        return cuda_slot_hidden(b, slot);
+    }
+    return source > BE_H_CHAIN ? b->h + (size_t)source * hidden
+                               : b->m + (size_t)cuda_chain_row(row, source) * hidden;
+}
+
 int cuda_block_batch(struct backend *b, struct cuda_block *k, int i, const struct be_batch *t,
                      const int32_t *source, struct err *e)
 {
@@ -120,7 +134,6 @@ int cuda_block_batch(struct backend *b, struct cuda_block *k, int i, const struc
     int32_t *rope = (int32_t *)(k->host + tab->rope);
     const float **src = (const float **)(k->host + tab->src);
     struct cu_span *span = (struct cu_span *)(k->host + tab->span);
-    const size_t hidden = (size_t)b->shape.hidden;
     int row = 0;
     if (i == 0) {
         count[1] = 0; /* no page table to share yet */
@@ -145,9 +158,7 @@ int cuda_block_batch(struct backend *b, struct cuda_block *k, int i, const struc
                 rope[3 * row + a] = t->rope ? t->rope[row][a] : from->pos + j;
             }
             if (source) {
-                src[row] = source[row] == BE_H_SLOT    ? cuda_slot_hidden(b, from->slot)
-                           : source[row] == BE_H_CHAIN ? b->m + (size_t)row * hidden
-                                                       : b->h + (size_t)source[row] * hidden;
+                src[row] = source_of(b, from->slot, row, source[row]);
             }
         }
     }
@@ -155,6 +166,26 @@ int cuda_block_batch(struct backend *b, struct cuda_block *k, int i, const struc
     count[1] = t->n_spans;
     *(int32_t *)(k->host + k->rot_count) = (i ? k->batch[0].cap : 0) + t->n_rows;
     return 0;
+}
+
+void cuda_block_fold(struct backend *b, struct cuda_block *k, const int32_t *accepted)
+{
+    int32_t *count = (int32_t *)(k->host + k->fold_count);
+    struct cu_span *span = (struct cu_span *)(k->host + k->fold_span);
+    int32_t *kept = (int32_t *)(k->host + k->fold_accepted);
+    int row = 0;
+    for (int i = 0; i < b->n_spans; i++) {
+        const struct be_span *from = &b->span[i];
+        span[i] = (struct cu_span){.first = row,
+                                   .n = from->n,
+                                   .pos = from->pos,
+                                   .slot = from->slot,
+                                   .parity = b->parity[from->slot]};
+        kept[i] = accepted[i];
+        row += from->n;
+    }
+    count[0] = row;
+    count[1] = b->n_spans;
 }
 
 int cuda_block_send(struct backend *b, struct cuda_block *k, struct err *e)
@@ -167,7 +198,7 @@ int cuda_block_send(struct backend *b, struct cuda_block *k, struct err *e)
 }
 
 struct cu_batch cuda_block_view(const struct backend *b, const struct cuda_block *k, int i,
-                                struct cuda_bounds bounds, enum be_mode mode)
+                                struct cuda_bounds bounds)
 {
     const struct cuda_table *t = &k->batch[i];
     const uint8_t *d = k->device;
@@ -181,5 +212,14 @@ struct cu_batch cuda_block_view(const struct backend *b, const struct cuda_block
                              .rot = k == &b->pre ? b->pre_rot : b->rot[i],
                              .rows = bounds.rows,
                              .spans = bounds.spans,
-                             .mode = mode};
+                             .mode = (enum be_mode)bounds.mode};
+}
+
+struct cu_batch cuda_block_folded(const struct cuda_block *k, struct cuda_bounds bounds)
+{
+    return (struct cu_batch){.count = (const int32_t *)(k->device + k->fold_count),
+                             .span = (const struct cu_span *)(k->device + k->fold_span),
+                             .rows = bounds.rows,
+                             .spans = bounds.spans,
+                             .mode = (enum be_mode)bounds.mode};
 }

@@ -66,8 +66,10 @@ size_t cuda_work_place(struct backend *b, uint8_t *base)
     b->gemm_work = take(&p, cu_gemm_work(&b->cu), 1);
     b->sample_work = take(&p, cu_sample_work(s->vocab_used), 1);
     b->argmax_work = take(&p, cu_argmax_work(s->vocab), 1);
-    b->ids = take(&p, CUDA_MAX_OUT, sizeof(int32_t));
-    b->margin = take(&p, CUDA_MAX_OUT, sizeof(float));
+    b->ids = take(&p, 2 * CUDA_MAX_OUT, sizeof(int32_t));
+    b->margin = b->ids ? (float *)(b->ids + CUDA_MAX_OUT) : NULL;
+    b->record_ld = (size_t)b->channels + 2 * (size_t)s->v_heads;
+    b->record = take(&p, (size_t)b->n_gdn * (size_t)b->step_rows * b->record_ld, sizeof(float));
     b->axis = take(&p, BE_ROT_DIM / 2, 1);
     b->inv_freq = take(&p, BE_ROT_DIM / 2, sizeof(double));
     const size_t row_pages = (size_t)b->row_pages;

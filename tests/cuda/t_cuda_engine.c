@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "kernels/sample.h"
 #include "tests/cuda/engtest.h"
+#include "tests/cuda/spectest.h"
 #include "tests/cuda/testmodel.h"
 
 #ifdef SANITIZED
@@ -42,6 +43,11 @@ static struct engine *open_engine(enum engine_backend backend, const struct engi
     int rc = engine_open_source(testmodel_source(model), &o, &g, &e);
     need_device(rc, &e);
     return g;
+}
+
+static struct engine *open_cuda(const struct engine_opts *tweak)
+{
+    return open_engine(EB_CUDA, tweak);
 }
 
 /* RMS difference in parts of the standard deviation of want. */
@@ -502,6 +508,7 @@ int main(void)
     graphs();
     draws();
     caps();
+    spectest_run(open_cuda, text);
 #ifdef QUASAR_TEST_EMULATED
     no_room();
 #endif
