@@ -62,12 +62,12 @@ struct cuda_table {
  * the batches: their rows together, for the rotary angles (the second batch's rope and
  * angles follow the first's); the rows of h (or m) that the head wants, in groups of
  * CU_ROWS with a count [2] each, and the other way round, of which output a row is;
- * the rows to save and their slots; the page tables of all batches. */
+ * the rows to save and their slots; a verified batch and what is kept of it; the page
+ * tables of all batches. */
 struct cuda_block {
     struct cuda_table batch[CUDA_BATCHES];
     size_t rot_count, out_of, out_count, out_rows, save_count, save_row, save_slot;
-    size_t fold_count, fold_span, fold_accepted; /* a verified batch and what is kept of it */
-    size_t page;
+    size_t fold_count, fold_span, fold_accepted, page;
     size_t page_cap; /* entries */
     size_t size;
     uint8_t *device;
@@ -95,7 +95,7 @@ enum cuda_op_kind {
     OP_MTP_HEAD,
     OP_SAVE,
     OP_ARGMAX,
-    OP_FOLD /* of all DeltaNet layers */
+    OP_FOLD /* of the batch before it, all DeltaNet layers */
 };
 
 struct cuda_op {
@@ -181,7 +181,7 @@ struct backend {
     void *gdn_work, *attn_work, *gemm_work, *argmax_work, *sample_work;
     int32_t *ids;  /* [CUDA_MAX_OUT], and behind them */
     float *margin; /* as many */
-    float *record; /* what verified rows would have done: [DeltaNet layer][step_rows][record_ld] */
+    float *record; /* of verified rows: [DeltaNet layer][step_rows][record_ld] */
     size_t record_ld;
     uint8_t *axis;
     double *inv_freq;
