@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         return;
     }
     gdn_item<WARPS>(b, g, p, (int)blockIdx.x, (int)blockIdx.y, (int)threadIdx.x,
-             gdn_room_at(cu_smem(), b.rows), gdn_wait(), gdn_block_sync(), gdn_nothing());
+                    gdn_room_at(cu_smem(), b.rows), gdn_wait(), gdn_block_sync(), gdn_nothing());
 }
 
 static int step(struct cu_ctx *c, const char *name, const struct cu_batch *b,

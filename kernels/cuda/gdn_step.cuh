@@ -8,9 +8,9 @@
  * S' = e^g S, u = beta (v - S'^T k), S = S' + k u^T, o = S^T q.
  *
  * 16 warps, or 8 that do two warps' parts each. A thread keeps 8 keys by 4 columns of S for
- * a part; one barrier a row adds up the keys. Every sum has the same order whatever the rows. q and k channels are convolved
- * by every head that shares them; the first writes their state. Bytes: 64 KB read and 64
- * KB written per head and span.
+ * a part; one barrier a row adds up the keys. Every sum has the same order whatever the rows. q and
+ * k channels are convolved by every head that shares them; the first writes their state. Bytes: 64
+ * KB read and 64 KB written per head and span.
  */
 #include "kernels/cuda/gdn.cuh"
 
@@ -98,7 +98,7 @@ static __device__ __forceinline__ float4 gdn_output(const struct gdn_coef &e, fl
 
 /* The row's activations of one head from o, four columns a lane. */
 static __device__ __forceinline__ void gdn_put_row(const struct cu_gdn &g, int row, int h, int lane,
-                                               float4 o, float4 z)
+                                                   float4 o, float4 z)
 {
     const float4 y = gdn_gated_norm(o, z, *(const float4 *)(g.gnorm + 4 * lane), g.eps);
     uint2 packed;
@@ -145,10 +145,11 @@ static __device__ __forceinline__ struct gdn_room gdn_room_at(uint8_t *p, int ro
  * weights, the span table, S and the convolution state, which must be there already.
  */
 template <int WARPS, typename BEFORE, typename SYNC, typename DONE>
-static __device__ __forceinline__ void
-gdn_item(const struct cu_batch &b, const struct cu_gdn &g, const struct gdn_step_args &p, int h,
-         int i_span, int tid, const struct gdn_room &room, const BEFORE &before, const SYNC &sync,
-         const DONE &done)
+static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const struct cu_gdn &g,
+                                                const struct gdn_step_args &p, int h, int i_span,
+                                                int tid, const struct gdn_room &room,
+                                                const BEFORE &before, const SYNC &sync,
+                                                const DONE &done)
 {
     const int warp = tid / 32, lane = tid % 32;
     float *const x = room.x;
@@ -291,16 +292,16 @@ gdn_item(const struct cu_batch &b, const struct cu_gdn &g, const struct gdn_step
         const struct gdn_coef e = room.coef[r];
         if (g.act.x && warp == r % WARPS) {
             const int at = 4 * lane;
-            const float4 u =
-                gdn_delta(e, *(const float4 *)(row + 256 + at), gdn_total(&room.part[buffer * GDN_D + at]));
+            const float4 u = gdn_delta(e, *(const float4 *)(row + 256 + at),
+                                       gdn_total(&room.part[buffer * GDN_D + at]));
             const float4 o = gdn_output(e, u, gdn_total(&room.part[(buffer + 1) * GDN_D + at]));
             *(float4 *)(row + at) = o; /* nobody needs q any more */
         }
         if (p.hold && r == n - 1) {
             break;
         }
-        const float4 u =
-            gdn_delta(e, *(const float4 *)(row + 256 + col), gdn_total(&room.part[buffer * GDN_D + col]));
+        const float4 u = gdn_delta(e, *(const float4 *)(row + 256 + col),
+                                   gdn_total(&room.part[buffer * GDN_D + col]));
         const float ux = e.k_scale * u.x, uy = e.k_scale * u.y;
         const float uz = e.k_scale * u.z, uw = e.k_scale * u.w;
 #pragma unroll

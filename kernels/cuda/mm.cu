@@ -3,7 +3,7 @@
 #include "kernels/cuda/mm_sm80.cuh"
 #include "kernels/cuda/mm_sm90.cuh"
 
-enum { SMEM_SM90 = 227 << 10 };
+enum { SMEM_SM90 = 227 << 10, FLYING = 2, FLYING_ALONE = 3 };
 static const uint32_t stages_least = 2, stages_most = 12;
 
 extern "C" int cu_mm_plan_create_tuned(struct cu_ctx *c, const struct cu_mat *const *mats, int n,
@@ -187,6 +187,7 @@ static int launch_sm90(struct cu_ctx *c, const struct cu_batch *b, const struct 
     unsigned blocks = 1;
     a.b = *b;
     a.n = n;
+    a.flying = n > 1 ? FLYING : FLYING_ALONE;
     a.at = smem_of(b, link, n);
     if (a.at.stages < stages_least) {
         return cudaErrorInvalidValue;
@@ -208,11 +209,10 @@ static int launch_sm90(struct cu_ctx *c, const struct cu_batch *b, const struct 
     }
     const dim3 grid(blocks);
     const dim3 block(b->rows > 8 ? mm90_warps<2>::threads : mm90_warps<1>::threads);
-    return b->rows > 8
-               ? cu_launch_together(c, n > 1 ? "chain16" : "mm16", mm90_kernel<2>, grid, block,
-                                    a.at.bytes, a)
-               : cu_launch_together(c, n > 1 ? "chain" : "mm", mm90_kernel<1>, grid, block,
-                                    a.at.bytes, a);
+    return b->rows > 8 ? cu_launch_together(c, n > 1 ? "chain16" : "mm16", mm90_kernel<2>, grid,
+                                            block, a.at.bytes, a)
+                       : cu_launch_together(c, n > 1 ? "chain" : "mm", mm90_kernel<1>, grid, block,
+                                            a.at.bytes, a);
 }
 
 extern "C" int cu_chain(struct cu_ctx *c, const struct cu_batch *b, const struct cu_link *link,

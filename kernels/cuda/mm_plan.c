@@ -11,8 +11,8 @@ enum {
     SLICE_MAX = 64, /* a block's threads stage one offset each, on sm_80 two */
     SLICE = 48,     /* steps: 98 KB of activations at 16 rows */
     SLICE_SM80 = 24,
-    BY_TILE_FROM = 4,     /* tiles to a block from which a block keeps its tiles */
-    SMEM_SM80 = 99 << 10  /* what every chip from sm_80 on gives a block */
+    BY_TILE_FROM = 4,    /* tiles to a block from which a block keeps its tiles */
+    SMEM_SM80 = 99 << 10 /* what every chip from sm_80 on gives a block */
 };
 
 /* Steps a .. b - 1 of a tile, done by a block. */

@@ -9,8 +9,8 @@
 #include "kernels/cuda/row.cuh"
 
 enum {
-    MM_COL = 68,      /* floats from a row of the batch to the next in the exchange area */
-    MM_X_STEP = 128,  /* bytes of a step in a row of activations */
+    MM_COL = 68,     /* floats from a row of the batch to the next in the exchange area */
+    MM_X_STEP = 128, /* bytes of a step in a row of activations */
     MM_LANES = 32
 };
 #define MM_ALL 0xffffffffu
@@ -34,8 +34,8 @@ struct mm_op {
     int ss_groups; /* 64s of the norm on the input */
     int resid_groups;
     float inv_norm_k, inv_hidden, eps;
-    int out; /* enum cu_mm_out */
-    int ld;  /* of y, or of the activations that are written */
+    int out;        /* enum cu_mm_out */
+    int ld;         /* of y, or of the activations that are written */
     uint32_t x_row; /* bytes from a row of activations in shared memory to the next */
     float *y;
     uint16_t *act_x;

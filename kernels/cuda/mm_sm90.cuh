@@ -22,9 +22,8 @@
 enum {
     MM90_STREAM = 8, /* streaming warps */
     MM90_STREAM_THREADS = MM90_STREAM * MM_LANES,
-    MM90_PUT = 3, /* warps that finish tiles, for every eight batch rows */
+    MM90_PUT = 3,                        /* warps that finish tiles, for every eight batch rows */
     MM90_STAGE = MM90_STREAM * MM_STAGE, /* bytes: 8 steps of W4, 4 of W8, 2 of W16 */
-    MM90_FLYING = 3,                     /* stages on their way at a time */
     MM90_OFFSETS = 2,                    /* of a slice, put by a thread */
     MM90_PARTS = 4,                      /* contributions, */
     MM90_COLS = 4,                       /* of batch rows, on their way at a time */
@@ -54,6 +53,7 @@ struct mm90_args {
     uint32_t *done;   /* [CU_LINKS], zero before and after */
     uint32_t *ticket; /* of this launch; the next has the next */
     int n;
+    int flying; /* stages on their way at a time: what waits behind them waits longer */
     struct mm90_smem at;
     struct mm90_link link[CU_LINKS];
 };
@@ -193,7 +193,7 @@ static __device__ __forceinline__ void produce(const struct mm90_args &g,
                 const uint32_t full = room.ring_full + (uint32_t)at.slot * 8;
                 const uint32_t n = (uint32_t)(left < cap ? left : cap) * step_bytes_of(w.w);
                 mbar_wait(room.ring_empty + (uint32_t)at.slot * 8, at.parity ^ 1);
-                if (flying == MM90_FLYING) {
+                if (flying == g.flying) {
                     mbar_wait(room.ring_full + (uint32_t)landed.slot * 8, landed.parity);
                     advance(landed, room.stages);
                 } else {
@@ -201,8 +201,8 @@ static __device__ __forceinline__ void produce(const struct mm90_args &g,
                 }
                 if (lane == 0) {
                     mbar_arrive_expect(full, n);
-                    bulk_load_hint(room.ring + (uint32_t)at.slot * MM90_STAGE, (const void *)src,
-                                   n, full, policy);
+                    bulk_load_hint(room.ring + (uint32_t)at.slot * MM90_STAGE, (const void *)src, n,
+                                   full, policy);
                 }
                 src += n;
                 advance(at, room.stages);
@@ -442,8 +442,8 @@ static __device__ __forceinline__ void stream_gdn(const struct mm90_args &g,
     const struct link_ready ready = {g, i, NT, count};
     for (int item = (int)blockIdx.x; item < items; item += (int)gridDim.x) {
         /* the barrier in ready also keeps the items' shared memory apart */
-        gdn_item<MM90_STREAM>(g.b, d, g.link[i].step.p, item % d.v_heads, item / d.v_heads, (int)threadIdx.x,
-                 at, ready, stream_sync(), done);
+        gdn_item<MM90_STREAM>(g.b, d, g.link[i].step.p, item % d.v_heads, item / d.v_heads,
+                              (int)threadIdx.x, at, ready, stream_sync(), done);
     }
 }
 

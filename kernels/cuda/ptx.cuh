@@ -502,8 +502,7 @@ PTX_FN uint32_t ld_acquire(const void *p)
 PTX_FN void st_ticket(void *p, uint32_t a, uint32_t b, uint32_t ticket)
 {
     const uint64_t t = (uint64_t)ticket << 32;
-    asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(
-                     __cvta_generic_to_global(p)),
+    asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)),
                  "l"(t | a), "l"(t | b)
                  : "memory");
 }

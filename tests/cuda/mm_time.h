@@ -24,14 +24,10 @@ static struct time_opts time_opts_of(int n, char **arg)
     struct {
         const char *key;
         int *value;
-    } keys[] = {{"slice", &o.tune.slice},
-                {"per_sm", &o.tune.per_sm},
-                {"order", (int *)&o.tune.order},
-                {"pdl", &o.pdl},
-                {"path", &o.path},
-                {"layers", &o.layers},
-                {"rows", &o.rows},
-                {"what", &o.what}};
+    } keys[] = {
+        {"slice", &o.tune.slice}, {"per_sm", &o.tune.per_sm}, {"order", (int *)&o.tune.order},
+        {"pdl", &o.pdl},          {"path", &o.path},          {"layers", &o.layers},
+        {"rows", &o.rows},        {"what", &o.what}};
     for (int i = 0; i < n; i++) {
         bool known = false;
         for (size_t j = 0; j < sizeof keys / sizeof *keys; j++) {
@@ -420,8 +416,9 @@ static int time_all(int n, char **arg)
     const struct time_opts o = time_opts_of(n, arg);
     struct cu_ctx *c = cut_ctx(o.path == 80 ? CU_SM80 : CU_SM90, o.pdl != 0);
     const double read = time_read(c);
-    printf("# read bandwidth %.0f GB/s, %d SMs, path sm_%d, pdl %d, slice %d, per_sm %d, order %d\n",
-           read, c->n_sm, o.path, (int)c->pdl, o.tune.slice, o.tune.per_sm, (int)o.tune.order);
+    printf(
+        "# read bandwidth %.0f GB/s, %d SMs, path sm_%d, pdl %d, slice %d, per_sm %d, order %d\n",
+        read, c->n_sm, o.path, (int)c->pdl, o.tune.slice, o.tune.per_sm, (int)o.tune.order);
     struct time_pool pool = {};
     pool_make(&pool);
     struct time_buffers b = {};

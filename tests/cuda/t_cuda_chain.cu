@@ -127,8 +127,8 @@ static void buffers_make(struct buffers *b, const struct layer *l)
 
 static void buffers_free(struct buffers *b)
 {
-    void *all[] = {b->x,     b->proj,  b->ss[0], b->ss[1],  b->power[0], b->power[1], b->act.x,
-                   b->act.sum, b->mid.x, b->mid.sum, b->ffn.x, b->ffn.sum, b->work};
+    void *all[] = {b->x,       b->proj,  b->ss[0],   b->ss[1], b->power[0], b->power[1], b->act.x,
+                   b->act.sum, b->mid.x, b->mid.sum, b->ffn.x, b->ffn.sum,  b->work};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         cut_free(all[i]);
     }
@@ -309,14 +309,10 @@ static std::vector<uint32_t> results(const struct buffers *b, int rows)
     const struct {
         const void *p;
         size_t n;
-    } part[] = {{b->x, (size_t)rows * HIDDEN},
-                {b->act.x, (size_t)rows * HIDDEN / 2},
-                {b->proj, (size_t)rows * LD},
-                {b->s[0], SLOTS * s_floats},
-                {b->s[1], SLOTS * s_floats},
-                {b->conv[0], SLOTS * conv_floats},
-                {b->conv[1], SLOTS * conv_floats},
-                {b->mid.x, (size_t)rows * INNER / 2},
+    } part[] = {{b->x, (size_t)rows * HIDDEN},     {b->act.x, (size_t)rows * HIDDEN / 2},
+                {b->proj, (size_t)rows * LD},      {b->s[0], SLOTS * s_floats},
+                {b->s[1], SLOTS * s_floats},       {b->conv[0], SLOTS * conv_floats},
+                {b->conv[1], SLOTS * conv_floats}, {b->mid.x, (size_t)rows * INNER / 2},
                 {b->ffn.x, (size_t)rows * FFN / 2}};
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         const size_t at = all.size();

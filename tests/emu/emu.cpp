@@ -1,7 +1,7 @@
 /* Runs a kernel: the blocks one after the other, or all at once where they wait for each
- * other; a block's threads as fibers that give way at barriers, at warp collectives and where they wait for copies. Owns the
- * block's shared memory. Everything that the chip would leave undefined and that can
- * be seen here ends the program with a line that says where. */
+ * other; a block's threads as fibers that give way at barriers, at warp collectives and where they
+ * wait for copies. Owns the block's shared memory. Everything that the chip would leave undefined
+ * and that can be seen here ends the program with a line that says where. */
 #include "emu_priv.h"
 
 #include <dlfcn.h>
@@ -378,7 +378,8 @@ int __syncthreads_or(int v)
 
 int __syncthreads_and(int v)
 {
-    return emu_barrier("__syncthreads_and", 0, now->threads, v != 0, true, EMU_HERE) == now->threads;
+    return emu_barrier("__syncthreads_and", 0, now->threads, v != 0, true, EMU_HERE) ==
+           now->threads;
 }
 
 int __syncthreads_count(int v)

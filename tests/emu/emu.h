@@ -52,16 +52,10 @@ cudaError_t emu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
                        bool sm90, bool pdl, bool together, P... args)
 {
     auto body = [=] { kernel(args...); };
-    struct emu_call c = {name,
-                         grid,
-                         block,
-                         smem,
-                         sm90,
-                         pdl,
-                         together,
-                         [](void *p) { (*(decltype(body) *)p)(); },
-                         (void *)&body,
-                         sizeof body};
+    struct emu_call c = {
+        name,          grid,       block,    smem,
+        sm90,          pdl,        together, [](void *p) { (*(decltype(body) *)p)(); },
+        (void *)&body, sizeof body};
     return emu_run(&c);
 }
 
