@@ -47,7 +47,8 @@ struct running {
 
 /* The block that runs: the only one, or one of those of a launch that are there together. */
 static struct running alone, *now = &alone;
-static std::vector<struct running *> company;
+static struct running **company; /* never given back: their threads have stacks */
+static size_t n_company;
 
 static struct {
     enum emu_order order;
@@ -818,8 +819,11 @@ static void run_alone(const std::vector<uint64_t> &number)
 static void run_together(const std::vector<uint64_t> &number)
 {
     const struct running first = alone;
-    while (company.size() < number.size()) {
-        company.push_back((struct running *)calloc(1, sizeof(struct running)));
+    if (n_company < number.size()) {
+        company = (struct running **)realloc(company, number.size() * sizeof *company);
+    }
+    for (; company && n_company < number.size(); n_company++) {
+        company[n_company] = (struct running *)calloc(1, sizeof **company);
     }
     std::vector<bool> ended(number.size());
     for (size_t i = 0; i < number.size(); i++) {
