@@ -209,7 +209,7 @@ static void shards(void **state)
     assert_int_equal(rename(a, c), 0);
     assert_int_equal(st_open(dir, &s, &e), QE_NOTFOUND);
     assert_non_null(strstr(e.msg, "model-00001-of-00004"));
-    struct io_map m = {NULL, 0};
+    struct io_map m = {NULL, 0, -1};
     assert_int_equal(io_map_open(&m, b, NULL), 0);
     write_file("model-00001-of-00004.safetensors", m.data, m.size);
     io_map_close(&m);
