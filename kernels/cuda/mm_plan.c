@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    SLICE_MAX = 64, /* a block's threads stage one offset each, on sm_80 two */
+    SLICE_MAX = 64, /* two offsets for each streaming thread; half that on sm_80 */
     SLICE = 48,     /* steps: 98 KB of activations at 16 rows */
     SLICE_SM80 = 24,
     BY_TILE_FROM = 4,    /* tiles to a block from which a block keeps its tiles */
@@ -296,14 +296,13 @@ uint32_t mm_x_row(const struct cu_mm_plan *p)
 
 struct mm_smem mm_smem_of(const struct cu_mm_plan *p, int nt)
 {
-    enum { WARPS = 4, STAGES = 3 }; /* of mm_sm80.cuh */
     const uint32_t n = (uint32_t)nt;
     struct mm_smem s;
-    s.x = WARPS * STAGES * MM_STAGE;
+    s.x = MM80_WARPS * MM80_STAGES * MM_STAGE;
     s.offset = s.x + 8 * n * mm_x_row(p);
     s.exchange = s.offset + (uint32_t)p->slice * n * 64;
-    s.sums = s.exchange + WARPS * n * 8 * 68 * 4;
-    s.bytes = s.sums + 2 * WARPS * CU_ROWS * 4;
+    s.sums = s.exchange + MM80_WARPS * n * 8 * MM_COL * 4;
+    s.bytes = s.sums + 2 * MM80_WARPS * CU_ROWS * 4;
     return s;
 }
 

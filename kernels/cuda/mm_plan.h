@@ -28,7 +28,10 @@ enum {
     MM_MAX_TILES = 8192, /* counters in the scratch have a fixed place */
     MM_PUT_WARPS = 4,    /* of a block, that finish tiles; CU_SM80 */
     MM_SLOT = 64 * CU_ROWS,
-    MM_STAGE = 2176 /* bytes of a W4 step; half a W8 one and a quarter of a W16 one are less */
+    MM_COL = 68,     /* floats from a row of the batch to the next in the exchange area */
+    MM80_WARPS = 4,  /* that stream, and */
+    MM80_STAGES = 3, /* stages of a warp's ring; CU_SM80 */
+    MM_STAGE = 2176  /* bytes of a W4 step; half a W8 one and a quarter of a W16 one are less */
 };
 
 enum mm_order {

@@ -9,7 +9,6 @@
 #include "kernels/cuda/row.cuh"
 
 enum {
-    MM_COL = 68,     /* floats from a row of the batch to the next in the exchange area */
     MM_X_STEP = 128, /* bytes of a step in a row of activations */
     MM_LANES = 32
 };
@@ -303,19 +302,19 @@ static __device__ __forceinline__ void finish(const struct mm_op &a, const struc
     }
 }
 
-/* The accumulators of a warp, RB row blocks from number `first` on, into its part of the
- * exchange area: by batch row, in it by (row block / 2, g, row block % 2, row / 8 % 2). */
-template <int NT, int RB>
+/* The accumulators of a warp into its part of the exchange area: by batch row, in it by
+ * (row block / 2, g, row block % 2, row / 8 % 2). */
+template <int NT>
 static __device__ __forceinline__ void exchange_put(float *area, const float (*acc)[NT][4],
-                                                    int first, int lane)
+                                                    int lane)
 {
-    float *to = area + lane % 4 * 2 * MM_COL + lane / 4 * 4 + first / 2 * 32;
+    float *to = area + lane % 4 * 2 * MM_COL + lane / 4 * 4;
 #pragma unroll
     for (int n = 0; n < NT; n++) {
 #pragma unroll
         for (int e = 0; e < 2; e++) {
 #pragma unroll
-            for (int h = 0; h < RB / 2; h++) {
+            for (int h = 0; h < 2; h++) {
                 *(float4 *)(to + (8 * n + e) * MM_COL + h * 32) =
                     make_float4(acc[2 * h][n][e], acc[2 * h][n][2 + e], acc[2 * h + 1][n][e],
                                 acc[2 * h + 1][n][2 + e]);

@@ -8,8 +8,6 @@
 #include "kernels/cuda/mm_step.cuh"
 
 enum {
-    MM80_WARPS = 4,
-    MM80_STAGES = 3,
     MM80_THREADS = (MM80_WARPS + MM_PUT_WARPS) * MM_LANES,
     MM80_PARTS = 4, /* contributions, */
     MM80_COLS = 2   /* of batch rows, on their way at a time */
@@ -340,7 +338,7 @@ static __global__ void __launch_bounds__(MM80_THREADS, NT == 2 ? 1 : 2)
                 __syncwarp();
                 const uint8_t *at_stage = smem + stage;
                 if (kind == CU_W4) {
-                    step_w4<NT, 4>(acc, at_stage, 0, lane, in);
+                    step_w4<NT>(acc, at_stage, lane, in);
                 } else if (kind == CU_W8) {
                     if (unit == 0) {
                         half_w8<NT>(acc, at_stage, lane, in);
@@ -367,7 +365,7 @@ static __global__ void __launch_bounds__(MM80_THREADS, NT == 2 ? 1 : 2)
         if (r > 0) {
             bar_sync(BAR80_EMPTY, (W + 1) * MM_LANES);
         }
-        exchange_put<NT, 4>(exchange + warp * (8 * NT * MM_COL), acc, 0, lane);
+        exchange_put<NT>(exchange + warp * (8 * NT * MM_COL), acc, lane);
         __syncwarp();
         bar_arrive(BAR80_FULL + putter, (W + 1) * MM_LANES);
     }

@@ -558,7 +558,7 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
                 struct inputs<NT> in;
                 inputs_load<NT>(in, xp, x8, op);
                 mbar_wait(room.ring_full + (uint32_t)s.at.slot * 8, s.at.parity);
-                step_w4<NT, 4>(acc, step + s.at.slot * MM90_STAGE, 0, lane, in);
+                step_w4<NT>(acc, step + s.at.slot * MM90_STAGE, lane, in);
                 leave_stage(room, s.at, lane);
                 xp += MM90_STREAM * MM_X_STEP;
                 op += MM90_STREAM * NT * 64;
@@ -568,7 +568,7 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
                 if (warp < left) {
                     struct inputs<NT> in;
                     inputs_load<NT>(in, xp, x8, op);
-                    step_w4<NT, 4>(acc, step + s.at.slot * MM90_STAGE, 0, lane, in);
+                    step_w4<NT>(acc, step + s.at.slot * MM90_STAGE, lane, in);
                 }
                 leave_stage(room, s.at, lane);
             }
@@ -591,7 +591,7 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
             }
         }
         mbar_wait(room.empty, (s.puts++ & 1) ^ 1);
-        exchange_put<NT, 4>(room.exchange + warp * (8 * NT * MM_COL), acc, 0, lane);
+        exchange_put<NT>(room.exchange + warp * (8 * NT * MM_COL), acc, lane);
         __syncwarp();
         if (lane == 0) {
             mbar_arrive(room.full + (uint32_t)putter * 8);

@@ -72,27 +72,22 @@ static __device__ __forceinline__ void mma_all(float (*d)[4], const uint32_t *a,
     }
 }
 
-/* RB row blocks of a step from number `first` on. 1024 + code for rows g, 1024 + 16 code
- * for rows g + 8, whose sums are thus 16 times too large until the end of the run. */
-template <int NT, int RB>
-static __device__ __forceinline__ void step_w4(float (*acc)[NT][4], const uint8_t *step, int first,
-                                               int lane, const struct inputs<NT> &in)
+/* 1024 + code for rows g, 1024 + 16 code for rows g + 8, whose sums are thus 16 times too
+ * large until the end of the run. */
+template <int NT>
+static __device__ __forceinline__ void step_w4(float (*acc)[NT][4], const uint8_t *step, int lane,
+                                               const struct inputs<NT> &in)
 {
-    constexpr int GROUP = NT == 1 || RB == 2 ? RB : RB / 2; /* times NT chains of MMAs */
-    uint32_t scale[RB];
+    constexpr int GROUP = NT == 1 ? 4 : 2; /* independent chains of MMAs, times NT */
+    const uint4 s4 = *(const uint4 *)(step + 2048 + lane / 4 * 16);
+    const uint32_t scale[4] = {s4.x, s4.y, s4.z, s4.w};
 #pragma unroll
-    for (int rb = 0; rb < RB; rb += 2) {
-        const uint2 s = *(const uint2 *)(step + 2048 + lane / 4 * 16 + (first + rb) * 4);
-        scale[rb] = s.x;
-        scale[rb + 1] = s.y;
-    }
-#pragma unroll
-    for (int rb = 0; rb < RB; rb += GROUP) {
+    for (int rb = 0; rb < 4; rb += GROUP) {
         uint4 q[GROUP];
         float d[GROUP][NT][4];
 #pragma unroll
         for (int i = 0; i < GROUP; i++) {
-            q[i] = *(const uint4 *)(step + (first + rb + i) * 512 + lane * 16);
+            q[i] = *(const uint4 *)(step + (rb + i) * 512 + lane * 16);
         }
 #pragma unroll
         for (int j = 0; j < 4; j++) {

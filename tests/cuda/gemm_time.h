@@ -22,25 +22,10 @@ struct time_opts {
 static struct time_opts time_opts_of(int n, char **arg)
 {
     struct time_opts o = {0, -1, 4, 1, 90, 7, 1, 3};
-    struct {
-        const char *key;
-        int *value;
-    } keys[] = {{"tokens", &o.tokens}, {"shape", &o.shape}, {"kind", &o.kind}, {"pdl", &o.pdl},
-                {"path", &o.path},     {"reps", &o.reps},   {"ba", &o.ba},     {"what", &o.what}};
-    for (int i = 0; i < n; i++) {
-        bool known = false;
-        for (size_t j = 0; j < sizeof keys / sizeof *keys; j++) {
-            const size_t len = strlen(keys[j].key);
-            if (strncmp(arg[i], keys[j].key, len) == 0 && arg[i][len] == '=') {
-                *keys[j].value = atoi(arg[i] + len + 1);
-                known = true;
-            }
-        }
-        if (!known) {
-            printf("Bail out! %s: not a key\n", arg[i]);
-            exit(2);
-        }
-    }
+    const struct cut_key keys[] = {{"tokens", &o.tokens}, {"shape", &o.shape}, {"kind", &o.kind},
+                                   {"pdl", &o.pdl},       {"path", &o.path},   {"reps", &o.reps},
+                                   {"ba", &o.ba},         {"what", &o.what}};
+    cut_keys(keys, sizeof keys / sizeof *keys, n, arg);
     return o;
 }
 

@@ -21,27 +21,11 @@ static struct time_opts time_opts_of(int n, char **arg)
     o.path = 90;
     o.layers = 64;
     o.what = 15;
-    struct {
-        const char *key;
-        int *value;
-    } keys[] = {
+    const struct cut_key keys[] = {
         {"slice", &o.tune.slice}, {"per_sm", &o.tune.per_sm}, {"order", (int *)&o.tune.order},
         {"pdl", &o.pdl},          {"path", &o.path},          {"layers", &o.layers},
         {"rows", &o.rows},        {"what", &o.what}};
-    for (int i = 0; i < n; i++) {
-        bool known = false;
-        for (size_t j = 0; j < sizeof keys / sizeof *keys; j++) {
-            const size_t len = strlen(keys[j].key);
-            if (strncmp(arg[i], keys[j].key, len) == 0 && arg[i][len] == '=') {
-                *keys[j].value = atoi(arg[i] + len + 1);
-                known = true;
-            }
-        }
-        if (!known) {
-            printf("Bail out! %s: not a key\n", arg[i]);
-            exit(2);
-        }
-    }
+    cut_keys(keys, sizeof keys / sizeof *keys, n, arg);
     return o;
 }
 

@@ -307,6 +307,32 @@ static inline float cut_float(uint16_t u)
     return __half2float(h);
 }
 
+/* ---- arguments ---- */
+
+struct cut_key {
+    const char *key;
+    int *value;
+};
+
+/* Sets the values of arguments key=value; one that is none of the keys ends the program. */
+static inline void cut_keys(const struct cut_key *keys, size_t n_keys, int n, char **arg)
+{
+    for (int i = 0; i < n; i++) {
+        bool known = false;
+        for (size_t j = 0; j < n_keys; j++) {
+            const size_t len = strlen(keys[j].key);
+            if (strncmp(arg[i], keys[j].key, len) == 0 && arg[i][len] == '=') {
+                *keys[j].value = atoi(arg[i] + len + 1);
+                known = true;
+            }
+        }
+        if (!known) {
+            printf("Bail out! %s: not a key\n", arg[i]);
+            exit(2);
+        }
+    }
+}
+
 /* ---- comparing ---- */
 
 /* A test: the root mean square of got - want is at most tol times that of want. */
