@@ -169,7 +169,11 @@ struct cu_sample {
     const uint32_t *mask;
     void *work; /* cu_sample_work bytes, zeroed once; one stream's launches share it */
     int32_t *ids;
+    int looks; /* host: the most that cu_sample_looks says of a row */
 };
+enum { CU_MAX_LOOKS = 4 };
+/* Launches after the first that a row with these settings may need. */
+int cu_sample_looks(const struct be_sample *s, int used);
 size_t cu_sample_work(int used);
 int cu_sample(struct cu_ctx *c, const struct cu_sample *s);
 

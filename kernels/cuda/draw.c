@@ -18,11 +18,17 @@ static size_t mask_words(const struct backend *b)
     return ((size_t)b->shape.vocab_used + 31) / 32;
 }
 
+/* The rows of a verified draft have one list. */
+static bool shares_edits(const struct be_sample *s, int i)
+{
+    return i > 0 && s[i].edit == s[i - 1].edit && s[i].n_edit == s[i - 1].n_edit;
+}
+
 static struct parts parts_of(const struct backend *b, const struct be_sample *s, int n)
 {
     size_t edits = 0, masks = 0;
     for (int i = 0; i < n; i++) {
-        edits += (size_t)s[i].n_edit + (size_t)s[i].n_over;
+        edits += (shares_edits(s, i) ? 0 : (size_t)s[i].n_edit) + (size_t)s[i].n_over;
         masks += s[i].allow ? mask_words(b) : 0;
     }
     struct parts p = {.row = 64}; /* after the count */
@@ -98,7 +104,8 @@ static void fill(const struct backend *b, const struct be_sample *s, int n, cons
             .n_over = s[i].n_over,
             .allow = -1,
         };
-        row[i].edit = put_edits(edit, &edits, s[i].edit, s[i].n_edit);
+        row[i].edit =
+            shares_edits(s, i) ? row[i - 1].edit : put_edits(edit, &edits, s[i].edit, s[i].n_edit);
         row[i].over = put_edits(edit, &edits, s[i].over, s[i].n_over);
         if (s[i].allow) {
             row[i].allow = masks;
@@ -119,6 +126,11 @@ int cuda_draw(struct backend *b, int first, const struct be_sample *s, int n, in
     }
     fill(b, s, n, &p);
     const uint8_t *device = b->draw_device;
+    int looks = 0;
+    for (int i = 0; i < n; i++) {
+        const int more = cu_sample_looks(&s[i], b->shape.vocab_used);
+        looks = more > looks ? more : looks;
+    }
     const struct cu_sample a = {
         .logits = b->logits + (size_t)first * b->logits_ld,
         .ld = b->logits_ld,
@@ -130,6 +142,7 @@ int cuda_draw(struct backend *b, int first, const struct be_sample *s, int n, in
         .mask = (const uint32_t *)(device + p.mask),
         .work = b->sample_work,
         .ids = b->ids,
+        .looks = looks,
     };
     b->doing = "drawing";
     int status = rt_upload(b->rt, b->draw_device, b->draw_host, p.size);

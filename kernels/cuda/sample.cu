@@ -1,46 +1,46 @@
 /* Drawing tokens on the device, to the bit as kernels/sample.c does it: edits, mask,
- * temperature, min-p, top-k, top-p, noise. One launch for all rows: PARTS blocks to a
- * row look at a slice each; the last to arrive finds the cut and draws.
+ * temperature, min-p, top-k, top-p, noise.
  *
- * Everything added is an integer, so that no order matters. A cut is looked for in the
- * one octave of masses that holds it, by digits of the logits' order. */
-#include "kernels/cuda/cu.h"
+ * PARTS blocks to a row look at a slice each, and the last to arrive decides what they
+ * look for in the next launch (sample_cut.cuh): one launch where nothing is cut, up to
+ * two more for each of the cuts; where few tokens are likely the second launch is the
+ * last with work. A row costs a read of its logits and, where it is cut, a write and a
+ * read of them for each further launch, all in L2. */
+#include "kernels/cuda/sample_cut.cuh"
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx.cuh"
-#include "kernels/sample_math.h"
 
 enum {
-    MAX_THREADS = 512,
-    MAX_WARPS = MAX_THREADS / 32,
-    PARTS = 32,
-    RUN = 64,   /* logits whose largest is kept */
-    AT_ONCE = 4 /* runs a warp reads before it looks at them */
+    PARTS = 64,
+    LEAST_SLICE = 256,
+    COLUMNS = 8 /* of a block's sums by octave: lanes rarely meet in one */
 };
-#define ALL 0xffffffffu
-
-typedef unsigned long long u64;
 
 /* What a slice tells. */
 struct part {
-    float max, score; /* the best draw, where nothing is cut */
+    float max, score; /* score: of the best draw, where there is one */
     int32_t top, drawn;
     int32_t anchor; /* octave of max */
     uint32_t count[SM_OCTAVES];
     u64 mass[SM_OCTAVES];
 };
 
+/* All [CU_ROWS]. */
 struct places {
-    float *x;       /* [rows][slice * PARTS] */
-    float *highest; /* [rows][runs] */
-    struct part *part;
-    uint32_t *arrived;
-    int slice, runs; /* logits to a slice, a multiple of RUN; runs of a row */
+    uint32_t *arrived, *listed;
+    float *x; /* [slice * PARTS] */
+    struct search *search;
+    struct part *part; /* [PARTS] */
+    u64 *list;         /* [LISTED] */
+    u64 *mass;         /* [2][BINS]: top-k's, top-p's */
+    uint32_t *count;   /* the same */
+    int slice, parts;  /* logits to a slice, a multiple of 64; slices of a row */
 };
 
-static __host__ __device__ int slice_of(int used)
+static int slice_of(int used)
 {
-    return ((used + PARTS - 1) / PARTS + RUN - 1) / RUN * RUN;
+    const int slice = ((used + PARTS - 1) / PARTS + 63) / 64 * 64;
+    return slice > LEAST_SLICE ? slice : LEAST_SLICE;
 }
 
 /* The counters first: nothing else must be zero. The same for any number of rows. */
@@ -48,55 +48,36 @@ static struct places places_of(void *work, int used)
 {
     struct places p = {};
     p.slice = slice_of(used);
-    p.runs = p.slice * PARTS / RUN;
+    p.parts = (used + p.slice - 1) / p.slice;
     p.arrived = (uint32_t *)work;
-    p.part = (struct part *)(p.arrived + 32);
-    p.highest = (float *)(p.part + CU_ROWS * PARTS);
-    p.x = p.highest + (size_t)CU_ROWS * p.runs;
+    p.listed = p.arrived + 32;
+    p.x = (float *)(p.listed + 32);
+    p.search = (struct search *)(p.x + (size_t)CU_ROWS * p.slice * PARTS);
+    p.part = (struct part *)(p.search + CU_ROWS);
+    p.list = (u64 *)(p.part + CU_ROWS * PARTS);
+    p.mass = p.list + CU_ROWS * LISTED;
+    p.count = (uint32_t *)(p.mass + CU_ROWS * 2 * BINS);
     return p;
 }
 
 extern "C" size_t cu_sample_work(int used)
 {
-    const size_t slice = (size_t)slice_of(used) * PARTS;
-    return 32 * sizeof(uint32_t) +
-           CU_ROWS * (PARTS * sizeof(struct part) + (slice + slice / RUN) * sizeof(float));
+    return 64 * sizeof(uint32_t) +
+           CU_ROWS * (sizeof(struct search) + PARTS * sizeof(struct part) +
+                      2 * BINS * (sizeof(u64) + sizeof(uint32_t)) + LISTED * sizeof(u64) +
+                      (size_t)slice_of(used) * PARTS * sizeof(float));
 }
 
-/* ---- the best of many ---- */
-
-struct best {
-    float score;
-    int32_t id; /* -1: none yet */
-};
-
-static __device__ __forceinline__ void offer(struct best &b, float score, int32_t id)
+extern "C" int cu_sample_looks(const struct be_sample *s, int used)
 {
-    if (id >= 0 && (b.id < 0 || score > b.score || (score == b.score && id < b.id))) {
-        b.score = score;
-        b.id = id;
+    if (s->temp < SM_GREEDY_BELOW) {
+        return 0;
     }
+    const bool k = s->top_k > 0 && s->top_k < used, first = k || s->min_p > 0;
+    return s->top_p < 1 ? (first ? 4 : 2) : k ? 2 : first ? 1 : 0;
 }
 
-/* The block's, in every thread. scratch: one for each warp. */
-static __device__ struct best best_of_block(struct best b, struct best *scratch)
-{
-#pragma unroll
-    for (int i = 16; i > 0; i /= 2) {
-        const float score = __shfl_xor_sync(ALL, b.score, i);
-        const int id = __shfl_xor_sync(ALL, b.id, i);
-        offer(b, score, id);
-    }
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        scratch[threadIdx.x / 32] = b;
-    }
-    __syncthreads();
-    for (int i = 0; i < (int)blockDim.x / 32; i++) {
-        offer(b, scratch[i].score, scratch[i].id);
-    }
-    return b;
-}
+/* ---- noise ---- */
 
 static __device__ __forceinline__ float noise(const struct cu_sample_row &s, int32_t id)
 {
@@ -114,7 +95,30 @@ static __device__ __forceinline__ bool is_cut(const struct cu_sample_row &s, int
            (s.top_p < 1 || (s.top_k > 0 && s.top_k < used) || s.log_min_p > -INFINITY);
 }
 
-/* ---- a slice ---- */
+/* The best with those of four tokens whose bit is set in `in`. */
+static __device__ __forceinline__ void draw_quad(const struct cu_sample_row &s, uint32_t id,
+                                                 const float *x, unsigned in, struct best &b)
+{
+    float most = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        most = in >> i & 1 ? fmaxf(most, x[i]) : most;
+    }
+    if (most == -INFINITY || SM_ADD(most, SM_GUMBEL_MAX) < b.score) {
+        return;
+    }
+    uint32_t word[4];
+    philox_quad(s.seed, s.pos, PHILOX_TARGET, id / 4, word);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if ((in >> i & 1) && x[i] > -INFINITY &&
+            SM_ADD(x[i], sm_gumbel_bound(word[i])) >= b.score) {
+            offer(b, SM_ADD(x[i], sm_gumbel(word[i])), (int32_t)id + i);
+        }
+    }
+}
+
+/* ---- the first look ---- */
 
 struct slice_of_row {
     const float *logits; /* of the row */
@@ -131,6 +135,7 @@ static __device__ void edit_slice(const struct slice_of_row &w, const struct cu_
                                   float *x)
 {
     const float temp = sm_temp(s.temp);
+#pragma unroll 4
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         const int32_t id = edit[i].id;
         if (id >= w.lo && id < w.lo + w.n && allowed(allow, id)) {
@@ -148,13 +153,17 @@ static __device__ void load_slice(const struct slice_of_row &w, const struct cu_
 {
     const uint32_t *allow = s.allow < 0 ? NULL : a.mask + s.allow;
     const float temp = sm_temp(s.temp);
-#pragma unroll 4
+#pragma unroll 8
     for (int i = threadIdx.x; i < slice; i += blockDim.x) {
         x[i] = i < w.n && allowed(allow, w.lo + i) ? sm_scale(w.logits[w.lo + i], temp) : -INFINITY;
     }
     __syncthreads();
-    edit_slice(w, s, allow, a.edit + s.edit, s.n_edit, x);
-    edit_slice(w, s, allow, a.edit + s.over, s.n_over, x);
+    if (s.n_edit > 0) {
+        edit_slice(w, s, allow, a.edit + s.edit, s.n_edit, x);
+    }
+    if (s.n_over > 0) {
+        edit_slice(w, s, allow, a.edit + s.over, s.n_over, x);
+    }
 }
 
 /* The best draw of a slice in which nothing is cut. */
@@ -166,416 +175,288 @@ static __device__ struct best draw_slice(const struct slice_of_row &w,
     if (top.id < 0) {
         return b;
     }
-    const float least = SM_ADD(top.score, noise(s, top.id));
-    offer(b, least, top.id);
+    offer(b, SM_ADD(top.score, noise(s, top.id)), top.id);
     for (int q = threadIdx.x; q < (w.n + 3) / 4; q += blockDim.x) {
         const float4 v = *(const float4 *)(x + 4 * q);
-        const float most = fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w));
-        if (SM_ADD(most, SM_GUMBEL_MAX) < b.score || most == -INFINITY) {
-            continue;
+        const float each[4] = {v.x, v.y, v.z, v.w};
+        draw_quad(s, (uint32_t)(w.lo + 4 * q), each, 15, b);
+    }
+    return b;
+}
+
+/* Counts and masses of the slice's octaves; a mass as union room has it. */
+struct octaves {
+    uint32_t count[SM_OCTAVES * COLUMNS], low[SM_OCTAVES * COLUMNS], high[SM_OCTAVES * COLUMNS];
+};
+
+static __device__ void sum_slice(const float *x, int n, int32_t anchor, struct octaves *o,
+                                 struct part *out)
+{
+    for (int i = threadIdx.x; i < SM_OCTAVES * COLUMNS; i += blockDim.x) {
+        o->count[i] = o->low[i] = o->high[i] = 0;
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        const int64_t power = sm_power(x[i]);
+        const int below = anchor - sm_octave(power);
+        if (x[i] > -INFINITY && below < SM_OCTAVES) {
+            const int at = below * COLUMNS + threadIdx.x % COLUMNS;
+            const uint32_t rest = (uint32_t)sm_mass(power);
+            atomicAdd(&o->count[at], 1u);
+            atomicAdd(&o->low[at], rest & 0xffff);
+            atomicAdd(&o->high[at], rest >> 16);
         }
-        uint32_t word[4];
-        philox_quad(s.seed, s.pos, PHILOX_TARGET, (uint32_t)(w.lo / 4 + q), word);
+    }
+    __syncthreads();
+    /* blockDim is whole warps, so that a warp's lanes leave the loop together. */
+    for (int i = threadIdx.x; i < SM_OCTAVES * COLUMNS; i += blockDim.x) {
+        uint32_t count = o->count[i], low = o->low[i], high = o->high[i];
+#pragma unroll
+        for (int d = COLUMNS / 2; d > 0; d /= 2) {
+            count += __shfl_xor_sync(ALL, count, d);
+            low += __shfl_xor_sync(ALL, low, d);
+            high += __shfl_xor_sync(ALL, high, d);
+        }
+        if (i % COLUMNS == 0) {
+            out->count[i / COLUMNS] = count;
+            out->mass[i / COLUMNS] = ((u64)count << 32) + ((u64)high << 16) + low;
+        }
+    }
+}
+
+/* The best of all parts by their tops or draws; the first warp, in all its lanes. */
+static __device__ struct best best_of_parts(const struct part *part, int n, bool drawn)
+{
+    struct best b = {0, -1};
+#pragma unroll
+    for (int k = 0; k < PARTS / 32; k++) {
+        const int i = threadIdx.x + 32 * k;
+        if (i < n) {
+            const struct part *p = part + i;
+            const float score = __uint_as_float(ld_relaxed(drawn ? &p->score : &p->max));
+            offer(b, score, (int32_t)ld_relaxed(drawn ? &p->drawn : &p->top));
+        }
+    }
+    best_of_warp(b);
+    return b;
+}
+
+/* The octaves of all slices on the row's scale. Threads in groups of one to an octave add
+ * some slices each. */
+static __device__ void join_octaves(struct search *s, const struct part *part, int n,
+                                    union room *room)
+{
+    uint32_t *count = room->slice.count;
+    u64 *mass = (u64 *)room->slice.low;
+    const int groups = (int)blockDim.x / SM_OCTAVES, group = threadIdx.x / SM_OCTAVES;
+    const int o = threadIdx.x % SM_OCTAVES;
+    struct sum v = {0, 0};
+#pragma unroll 4
+    for (int i = group < groups ? group : n; i < n; i += groups) {
+        const struct part *p = part + i;
+        const int at = o - (s->anchor - (int32_t)ld_relaxed(&p->anchor));
+        if ((int32_t)ld_relaxed(&p->top) >= 0 && at >= 0) {
+            const uint2 m = ld_l2_8(&p->mass[at]);
+            v.mass += (u64)m.y << 32 | m.x;
+            v.count += ld_relaxed(&p->count[at]);
+        }
+    }
+    __syncthreads();
+    if (group < groups) {
+        count[threadIdx.x] = v.count;
+        mass[threadIdx.x] = v.mass;
+    }
+    __syncthreads();
+    if (threadIdx.x < SM_OCTAVES) {
+        for (int g = 1; g < groups; g++) {
+            v.count += count[g * SM_OCTAVES + threadIdx.x];
+            v.mass += mass[g * SM_OCTAVES + threadIdx.x];
+        }
+        s->count[threadIdx.x] = v.count;
+        s->mass[threadIdx.x] = v.mass;
+    }
+    __syncthreads();
+}
+
+/* What the next launch looks for. */
+static __device__ void plan(struct search *s, const struct cu_sample_row &r, int used,
+                            const struct part *part, int n, union room *room)
+{
+    if (threadIdx.x < 32) {
+        const struct best top = best_of_parts(part, n, false);
+        if (threadIdx.x == 0) {
+            s->top = top.id;
+            s->max = top.score;
+            s->anchor = sm_octave(sm_power(top.score));
+            s->mode = DONE;
+            s->from = s->to = 0;
+        }
+    }
+    __syncthreads();
+    if (s->top < 0) {
+        return;
+    }
+    join_octaves(s, part, n, room);
+    if (threadIdx.x == 0) {
+        begin(s, r, used);
+    }
+    set_range(s);
+}
+
+/* ---- a further look ---- */
+
+/* Slice by slice: bins of what is in the range, an octave. */
+static __device__ void count_slice(const struct search *s, const float *x, int lo, int n,
+                                   union room *room, uint32_t *count, u64 *mass)
+{
+    uint32_t *const counts = room->slice.count;
+    for (int i = threadIdx.x; i < BINS; i += blockDim.x) {
+        counts[i] = room->slice.low[i] = room->slice.high[i] = 0;
+    }
+    __syncthreads();
+#pragma unroll 2
+    for (int q = threadIdx.x; q < n / 4; q += blockDim.x) {
+        const float4 v = ld_l2_f4(x + lo + 4 * q);
         const float each[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            if (each[i] > -INFINITY && SM_ADD(each[i], sm_gumbel_bound(word[i])) >= b.score) {
-                offer(b, SM_ADD(each[i], sm_gumbel(word[i])), w.lo + 4 * q + i);
+            const u64 rank = rank_of(each[i], (uint32_t)(lo + 4 * q + i));
+            if (rank >= s->first && rank <= s->last) {
+                const int64_t power = sm_power(each[i]);
+                const int bin = BINS - 1 - ((int)(power >> BIN_SHIFT) & (BINS - 1));
+                const uint32_t rest = (uint32_t)sm_mass(power);
+                atomicAdd(&counts[bin], 1u);
+                atomicAdd(&room->slice.low[bin], rest & 0xffff);
+                atomicAdd(&room->slice.high[bin], rest >> 16);
             }
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < BINS; i += blockDim.x) {
+        const uint32_t c = counts[i];
+        if (c > 0) {
+            atomicAdd(&count[i], c);
+            atomicAdd(&mass[i],
+                      ((u64)c << 32) + ((u64)room->slice.high[i] << 16) + room->slice.low[i]);
+        }
+    }
+}
+
+/* What is in the range goes to the list; the best draw of what ranks above it. */
+static __device__ struct best list_slice(const struct search *s, const struct cu_sample_row &r,
+                                         const float *x, int lo, int n, uint32_t *listed, u64 *list)
+{
+    struct best b = {0, -1};
+    if (s->draws && rank_of(s->max, (uint32_t)s->top) < s->first) {
+        offer(b, SM_ADD(s->max, noise(r, s->top)), s->top);
+    }
+#pragma unroll 2
+    for (int q = threadIdx.x; q < n / 4; q += blockDim.x) {
+        const float4 v = ld_l2_f4(x + lo + 4 * q);
+        const float each[4] = {v.x, v.y, v.z, v.w};
+        unsigned in = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const u64 rank = rank_of(each[i], (uint32_t)(lo + 4 * q + i));
+            if (rank < s->first) {
+                in |= 1u << i;
+            } else if (rank <= s->last) {
+                const uint32_t at = atomicAdd(listed, 1u);
+                if (at < LISTED) {
+                    list[at] = rank;
+                }
+            }
+        }
+        if (s->draws) {
+            draw_quad(r, (uint32_t)(lo + 4 * q), each, in, b);
         }
     }
     return b;
 }
 
-/* Counts and masses of the slice's octaves. A mass is 2^32 and 32 bits more, which are
- * added in halves: 32-bit sums cannot overflow in a slice. */
-struct octaves {
-    uint32_t count[SM_OCTAVES], low[SM_OCTAVES], high[SM_OCTAVES];
-};
-
-static __device__ void sum_slice(const float *x, int n, int32_t anchor, bool masses,
-                                 struct octaves *o, struct part *out)
+/* The token, from the first n of the list and what the slices drew. */
+static __device__ int32_t draw_listed(const struct search *s, const struct cu_sample_row &r, int n,
+                                      const struct part *part, int parts, struct scratch *t,
+                                      const u64 *rank)
 {
-    for (int i = threadIdx.x; i < SM_OCTAVES; i += blockDim.x) {
-        o->count[i] = o->low[i] = o->high[i] = 0;
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        const int64_t power = sm_power(x[i]);
-        const int below = anchor - sm_octave(power);
-        if (x[i] > -INFINITY && below < SM_OCTAVES) {
-            atomicAdd(&o->count[below], 1u);
-            if (masses) {
-                const uint32_t rest = (uint32_t)sm_mass(power);
-                atomicAdd(&o->low[below], rest & 0xffff);
-                atomicAdd(&o->high[below], rest >> 16);
-            }
-        }
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < SM_OCTAVES; i += blockDim.x) {
-        out->count[i] = o->count[i];
-        out->mass[i] = ((u64)o->count[i] << 32) + ((u64)o->high[i] << 16) + o->low[i];
-    }
-}
-
-/* x and its runs' largest to global memory, for the block that finishes the row. */
-static __device__ void keep_slice(const float *x, int slice, float *to, float *highest)
-{
-    for (int i = threadIdx.x; i < slice / 4; i += blockDim.x) {
-        ((float4 *)to)[i] = ((const float4 *)x)[i];
-    }
-    for (int r = threadIdx.x / 32; r < slice / RUN; r += blockDim.x / 32) {
-        float m = fmaxf(x[r * RUN + threadIdx.x % 32], x[r * RUN + 32 + threadIdx.x % 32]);
-#pragma unroll
-        for (int i = 16; i > 0; i /= 2) {
-            m = fmaxf(m, __shfl_xor_sync(ALL, m, i));
-        }
-        if (threadIdx.x % 32 == 0) {
-            highest[r] = m;
-        }
-    }
-}
-
-/* ---- the cut of a whole row; one block ---- */
-
-struct cut {
-    /* the row */
-    const float *x;
-    int32_t top, anchor;
-    float max;
-    int runs;
-    /* what survives, as struct sample_kept has it */
-    float least;
-    int32_t last;
-    /* runs to be looked at */
-    const float *highest; /* shared */
-    int *list;            /* shared */
-    /* by octave, then by digit; shared */
-    u64 *mass;
-    uint32_t *count;
-    struct found *found;
-    struct best *scratch;
-};
-
-/* A search for where a sum passes a bound, inside one octave. Shared. */
-struct found {
-    int n_list;
-    int octave;
-    u64 above, limit; /* top-p: mass of the octaves above; the bound */
-    u64 part;         /* … of the octave's own tokens that rank above */
-    uint32_t before;  /* top-k and ties: how many rank above */
-    uint32_t want;    /* … and how many there may be */
-    uint32_t prefix;  /* of the value searched */
-    uint32_t ties;    /* how many tokens have all of it */
-};
-
-/* Lists the runs that hold a token of this octave or above it, or, with value, one not
- * below that. */
-static __device__ void list_runs(const struct cut &c, int octave, bool value, float least)
-{
-    if (threadIdx.x == 0) {
-        c.found->n_list = 0;
-    }
-    __syncthreads();
-    for (int r = threadIdx.x; r < c.runs; r += blockDim.x) {
-        const float h = c.highest[r];
-        const bool in =
-            value ? h >= least : c.anchor - sm_octave(sm_power(h)) <= octave && h >= c.least;
-        if (in && h > -INFINITY) {
-            c.list[atomicAdd(&c.found->n_list, 1)] = r;
-        }
-    }
-    __syncthreads();
-}
-
-static __device__ __forceinline__ uint32_t key_of(float x)
-{
-    const uint32_t u = __float_as_uint(x);
-    return u >> 31 ? ~u : u | 0x80000000u;
-}
-
-static __device__ __forceinline__ float value_of(uint32_t key)
-{
-    return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
-}
-
-enum search { BY_COUNT, BY_MASS, BY_ID };
-
-/* Whether a token takes part in the pass over the digit at `shift`, and its digit. */
-template <int HOW>
-static __device__ __forceinline__ bool digit_of(const struct cut &c, float x, int32_t id, int shift,
-                                                uint32_t value, uint32_t *digit)
-{
-    const uint32_t v = HOW == BY_ID ? (uint32_t)id : key_of(x);
-    *digit = v >> shift & 255;
-    const bool same = shift >= 24 || v >> (shift + 8) == c.found->prefix;
-    if (HOW == BY_ID) {
-        return same && key_of(x) == value;
-    }
-    return same && x >= c.least && x > -INFINITY &&
-           c.anchor - sm_octave(sm_power(x)) == c.found->octave;
-}
-
-/* One pass: counts and masses by digit, over the listed runs. */
-template <int HOW>
-static __device__ void count_digits(const struct cut &c, int shift, uint32_t value)
-{
-    for (int i = threadIdx.x; i < 256; i += blockDim.x) {
-        c.count[i] = 0;
-        c.mass[i] = 0;
-    }
-    __syncthreads();
-    const int n = c.found->n_list, lane = threadIdx.x % 32;
-    for (int at = threadIdx.x / 32 * AT_ONCE; at < n; at += (int)blockDim.x / 32 * AT_ONCE) {
-        float x[AT_ONCE][2];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const float *p = c.x + c.list[at + k < n ? at + k : at] * RUN;
-            x[k][0] = ld_l2_f32(p + lane);
-            x[k][1] = ld_l2_f32(p + lane + 32);
-        }
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            for (int h = 0; h < 2 && at + k < n; h++) {
-                uint32_t digit = 0;
-                const int32_t id = c.list[at + k] * RUN + h * 32 + lane;
-                if (digit_of<HOW>(c, x[k][h], id, shift, value, &digit)) {
-                    atomicAdd(&c.count[digit], 1u);
-                    if (HOW == BY_MASS) {
-                        atomicAdd(&c.mass[digit], (u64)sm_mass(sm_power(x[k][h])));
-                    }
-                }
-            }
-        }
-    }
-    __syncthreads();
-}
-
-/* Whether with these more the bound is reached. */
-template <int HOW>
-static __device__ __forceinline__ bool reaches(const struct found *f, uint32_t count, u64 mass)
-{
-    return HOW == BY_MASS ? f->above + sm_shift(f->part + mass, f->octave) >= f->limit
-                          : f->before + count >= f->want;
-}
-
-/* The digit at which the bound is reached; the first warp. From the largest digit down,
- * ids from the smallest up; eight digits to a lane. */
-template <int HOW> static __device__ void choose_digit(const struct cut &c)
-{
-    struct found *f = c.found;
-    const int lane = threadIdx.x;
-    uint32_t count = 0;
-    u64 mass = 0;
-    for (int i = 0; i < 8; i++) {
-        const int d = HOW == BY_ID ? 8 * lane + i : 255 - 8 * lane - i;
-        count += c.count[d];
-        mass += c.mass[d];
-    }
-    uint32_t count_to = count;
-    u64 mass_to = mass;
-#pragma unroll
-    for (int i = 1; i < 32; i *= 2) {
-        const uint32_t n = __shfl_up_sync(ALL, count_to, i);
-        const u64 m = __shfl_up_sync(ALL, mass_to, i);
-        count_to += lane >= i ? n : 0;
-        mass_to += lane >= i ? m : 0;
-    }
-    const bool mine =
-        reaches<HOW>(f, count_to, mass_to) && !reaches<HOW>(f, count_to - count, mass_to - mass);
-    const unsigned who = __ballot_sync(ALL, mine);
-    __syncwarp();
-    if (lane != __ffs((int)who) - 1) {
-        return;
-    }
-    count = count_to - count;
-    mass = mass_to - mass;
-    int d = 0;
-    for (int i = 0; i < 8; i++) {
-        d = HOW == BY_ID ? 8 * lane + i : 255 - 8 * lane - i;
-        if (reaches<HOW>(f, count + c.count[d], mass + c.mass[d])) {
-            break;
-        }
-        count += c.count[d];
-        mass += c.mass[d];
-    }
-    f->before += count;
-    f->part += mass;
-    f->prefix = f->prefix << 8 | (uint32_t)d;
-    f->ties = c.count[d];
-}
-
-/* The key (or id) of the token at which the bound is reached. */
-template <int HOW> static __device__ uint32_t search(const struct cut &c, uint32_t value)
-{
-    if (threadIdx.x == 0) {
-        c.found->prefix = 0;
-        c.found->before = HOW == BY_ID ? 0 : c.found->before;
-        c.found->part = 0;
-    }
-    __syncthreads();
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        count_digits<HOW>(c, shift, value);
-        if (threadIdx.x < 32) {
-            choose_digit<HOW>(c);
-        }
-        __syncthreads();
-    }
-    return c.found->prefix;
-}
-
-/* The octaves of all slices on the row's scale: c.count, c.mass. */
-static __device__ void join_octaves(const struct cut &c, const struct part *part)
-{
-    for (int i = threadIdx.x; i < 256; i += blockDim.x) {
-        c.count[i] = 0;
-        c.mass[i] = 0;
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < PARTS * SM_OCTAVES; i += blockDim.x) {
-        const struct part *p = part + i / SM_OCTAVES;
-        const int o = i % SM_OCTAVES;
-        if ((int32_t)ld_relaxed(&p->top) < 0) {
-            continue;
-        }
-        const int below = o + c.anchor - (int32_t)ld_relaxed(&p->anchor);
-        if (below < SM_OCTAVES) {
-            const uint2 m = ld_l2_8(&p->mass[o]);
-            atomicAdd(&c.count[below], ld_relaxed(&p->count[o]));
-            atomicAdd(&c.mass[below], (u64)m.y << 32 | m.x);
-        }
-    }
-    __syncthreads();
-}
-
-/* The k-th largest value, or -inf when it is too deep to matter. */
-static __device__ float kth_largest(const struct cut &c, int k)
-{
-    if (threadIdx.x == 0) {
-        struct found *f = c.found;
-        uint32_t before = 0;
-        int o = 0;
-        while (o < SM_OCTAVES && before + c.count[o] < (uint32_t)k) {
-            before += c.count[o++];
-        }
-        f->octave = o;
-        f->before = before;
-        f->want = (uint32_t)k;
-    }
-    __syncthreads();
-    if (c.found->octave == SM_OCTAVES) {
-        return -INFINITY;
-    }
-    list_runs(c, c.found->octave, false, 0);
-    return value_of(search<BY_COUNT>(c, 0));
-}
-
-/* Mass in the octave of c.least of what is not below it, into the joined octaves; what
- * lies deeper has none. */
-static __device__ void trim_octaves(const struct cut &c)
-{
-    const int octave = c.anchor - sm_octave(sm_power(c.least));
-    if (!(c.least > -INFINITY) || octave >= SM_OCTAVES) {
-        return;
-    }
-    list_runs(c, octave, false, 0);
-    for (int o = octave + threadIdx.x; o < SM_OCTAVES; o += blockDim.x) {
-        c.mass[o] = 0;
-    }
-    __syncthreads();
-    u64 sum = 0;
-    const int n = c.found->n_list * RUN;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        const float x = ld_l2_f32(c.x + c.list[i / RUN] * RUN + i % RUN);
-        const int64_t power = sm_power(x);
-        if (x >= c.least && c.anchor - sm_octave(power) == octave) {
-            sum += sm_mass(power);
-        }
-    }
-    if (sum) {
-        atomicAdd(&c.mass[octave], sum);
-    }
-    __syncthreads();
-}
-
-/* Moves c's cut up to where the mass above reaches top_p of all. */
-static __device__ void cut_mass(struct cut &c, float top_p)
-{
-    struct found *f = c.found;
-    trim_octaves(c);
-    if (threadIdx.x == 0) {
-        u64 total = 0, above = 0;
-        for (int o = 0; o < SM_OCTAVES; o++) {
-            total += sm_shift(c.mass[o], o);
-        }
-        f->limit = sm_limit(total, top_p);
-        int o = 0;
-        while (o < SM_OCTAVES - 1 && above + sm_shift(c.mass[o], o) < f->limit) {
-            above += sm_shift(c.mass[o], o);
-            o++;
-        }
-        f->octave = o;
-        f->above = above;
-    }
-    __syncthreads();
-    list_runs(c, f->octave, false, 0);
-    const uint32_t key = search<BY_MASS>(c, 0);
-    const float value = value_of(key);
-    /* Of the ties as many as there is room for, the lowest ids. */
-    if (threadIdx.x == 0) {
-        const u64 mass = sm_mass(sm_power(value));
-        uint32_t lo = 1, hi = f->ties;
-        while (lo < hi) {
-            const uint32_t mid = (lo + hi) / 2;
-            if (f->above + sm_shift(f->part + mid * mass, f->octave) >= f->limit) {
-                hi = mid;
-            } else {
-                lo = mid + 1;
-            }
-        }
-        f->want = lo;
-    }
-    __syncthreads();
-    c.least = value;
-    if (f->want < f->ties) {
-        c.last = (int32_t)search<BY_ID>(c, key);
-    }
-}
-
-/* The best draw among the survivors. */
-static __device__ struct best draw_kept(const struct cut &c, const struct cu_sample_row &s)
-{
-    list_runs(c, 0, true, c.least);
     struct best b = {0, -1};
-    offer(b, SM_ADD(c.max, noise(s, c.top)), c.top);
-    const int n = c.found->n_list * RUN;
-#pragma unroll 4
+    if (s->draws && threadIdx.x < 32) {
+        b = best_of_parts(part, parts, true);
+    }
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        const int32_t id = c.list[i / RUN] * RUN + i % RUN;
-        const float x = ld_l2_f32(c.x + id);
-        const bool in = x > c.least || (x == c.least && id <= c.last && x > -INFINITY);
-        if (in && SM_ADD(x, SM_GUMBEL_MAX) >= b.score) {
-            offer(b, SM_ADD(x, noise(s, id)), id);
+        const float x = value_at(rank[i]);
+        if (b.id < 0 || SM_ADD(x, SM_GUMBEL_MAX) >= b.score) {
+            offer(b, SM_ADD(x, noise(r, id_at(rank[i]))), id_at(rank[i]));
         }
     }
-    return best_of_block(b, c.scratch);
+    return best_of_block(b, t).id;
 }
 
-/* ---- the kernel ---- */
+/* Decides on the list; -1: not drawn yet. */
+static __device__ int32_t end_list(struct search *s, const struct cu_sample_row &r,
+                                   const struct places &p, int row, struct scratch *t,
+                                   union room *room)
+{
+    const uint32_t listed = ld_relaxed(&p.listed[row]);
+    const int n = listed < LISTED ? (int)listed : LISTED;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        const uint2 rank = ld_l2_8(p.list + (size_t)row * LISTED + i);
+        room->list.rank[i] = (u64)rank.y << 32 | rank.x;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        p.listed[row] = 0;
+    }
+    const int kept = choose_listed(s, n, r.top_p, t, room);
+    if (kept < 0) {
+        return -1;
+    }
+    return draw_listed(s, r, kept, p.part + (size_t)row * PARTS, p.parts, t, room->list.rank);
+}
 
-/* logits [rows][ld], a slice to a block; x and the slices' parts go to work and come back
- * from L2 for the last block of the row. A row costs one read of its logits and, where
- * it is cut, a write and some reads of the runs that matter. */
-static __global__ void __launch_bounds__(MAX_THREADS)
+/* ---- the kernels ---- */
+
+/* Whether this block is the row's last; what all wrote is seen then. */
+static __device__ bool arrive(const struct places &p, int row, bool *is_last)
+{
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *is_last =
+            atom_inc_acq_rel(&p.arrived[row], (uint32_t)p.parts - 1) == (uint32_t)p.parts - 1;
+    }
+    __syncthreads();
+    return *is_last;
+}
+
+enum { SEARCH_WORDS = sizeof(struct search) / sizeof(uint32_t) };
+
+static __device__ void load_search(struct search *shared, const struct search *from)
+{
+    for (int i = threadIdx.x; i < SEARCH_WORDS; i += blockDim.x) {
+        ((uint32_t *)shared)[i] = ld_relaxed((const uint32_t *)from + i);
+    }
+    __syncthreads();
+}
+
+static __device__ void store_search(struct search *to, const struct search *shared)
+{
+    __syncthreads();
+    for (int i = threadIdx.x; i < SEARCH_WORDS; i += blockDim.x) {
+        ((uint32_t *)to)[i] = ((const uint32_t *)shared)[i];
+    }
+}
+
+/* logits [rows][ld], a slice to a block. Rows that nothing cuts are drawn here; of others
+ * x and the octaves' counts and masses are left in work. */
+static __global__ void __launch_bounds__(MAX_THREADS, 2)
     sample_kernel(const struct cu_sample a, const struct places p)
 {
-    __shared__ struct best scratch[MAX_WARPS];
+    __shared__ struct scratch scratch;
     __shared__ struct octaves octaves;
-    __shared__ u64 mass[256];
-    __shared__ uint32_t count[256];
-    __shared__ struct found found;
+    __shared__ union room room;
+    __shared__ struct search search;
     __shared__ bool is_last;
     float *x = (float *)cu_smem();
     const int row = blockIdx.y;
@@ -588,100 +469,123 @@ static __global__ void __launch_bounds__(MAX_THREADS)
     const bool cuts = is_cut(s, a.used);
     struct slice_of_row w = {a.logits + (size_t)row * a.ld, (int)blockIdx.x * p.slice, 0};
     w.n = a.used - w.lo < p.slice ? a.used - w.lo : p.slice;
-    w.n = w.n > 0 ? w.n : 0;
     load_slice(w, s, a, p.slice, x);
 
     struct best top = {-INFINITY, -1};
+#pragma unroll 8
     for (int i = threadIdx.x; i < w.n; i += blockDim.x) {
         offer(top, x[i], x[i] > -INFINITY ? w.lo + i : -1);
     }
-    top = best_of_block(top, scratch);
+    top = best_of_block(top, &scratch);
     struct part *const parts = p.part + (size_t)row * PARTS;
     struct part *const out = parts + blockIdx.x;
     struct best drawn = top;
     if (!cuts && !is_greedy(s)) {
-        drawn = best_of_block(draw_slice(w, s, x, top), scratch);
+        drawn = best_of_block(draw_slice(w, s, x, top), &scratch);
     }
     const int32_t anchor = sm_octave(sm_power(top.score));
     if (cuts) {
-        sum_slice(x, w.n, anchor, s.top_p < 1, &octaves, out);
-        keep_slice(x, p.slice, p.x + (size_t)row * p.slice * PARTS + w.lo,
-                   p.highest + (size_t)row * p.runs + w.lo / RUN);
+        float4 *const to = (float4 *)(p.x + (size_t)row * p.slice * PARTS + w.lo);
+        for (int i = threadIdx.x; i < p.slice / 4; i += blockDim.x) {
+            to[i] = ((const float4 *)x)[i];
+        }
+        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < 2 * BINS;
+             i += p.parts * blockDim.x) {
+            p.count[row * 2 * BINS + i] = 0;
+            p.mass[row * 2 * BINS + i] = 0;
+        }
+        sum_slice(x, w.n, anchor, &octaves, out);
     }
-    __threadfence();
-    __syncthreads();
     if (threadIdx.x == 0) {
         out->max = top.score;
         out->top = top.id;
         out->score = drawn.score;
         out->drawn = drawn.id;
         out->anchor = anchor;
-        is_last = atom_add_acq_rel(&p.arrived[row], 1) == PARTS - 1;
     }
-    __syncthreads();
-    if (!is_last) {
+    if (!arrive(p, row, &is_last)) {
         return;
     }
+    if (cuts) {
+        plan(&search, s, a.used, parts, p.parts, &room);
+        store_search(p.search + row, &search);
+        if (search.top < 0 && threadIdx.x == 0) {
+            a.ids[row] = -1;
+        }
+    } else if (threadIdx.x < 32) {
+        const int32_t id = best_of_parts(parts, p.parts, true).id;
+        if (threadIdx.x == 0) {
+            a.ids[row] = id;
+            p.search[row].mode = DONE;
+        }
+    }
+}
 
-    top.id = drawn.id = -1;
-    for (int i = 0; i < PARTS; i++) {
-        offer(top, __uint_as_float(ld_relaxed(&parts[i].max)), (int32_t)ld_relaxed(&parts[i].top));
-        offer(drawn, __uint_as_float(ld_relaxed(&parts[i].score)),
-              (int32_t)ld_relaxed(&parts[i].drawn));
+/* One more look at the rows that are not drawn yet. */
+static __global__ void __launch_bounds__(MAX_THREADS, 2)
+    look_kernel(const struct cu_sample a, const struct places p)
+{
+    __shared__ struct scratch scratch;
+    __shared__ union room room;
+    __shared__ struct search search;
+    __shared__ bool is_last;
+    const int row = blockIdx.y;
+    pdl_wait();
+    pdl_launch();
+    if (row >= *a.n || ld_relaxed(&p.search[row].mode) == DONE) {
+        return;
     }
-    if (cuts && top.id >= 0) {
-        struct cut c = {};
-        c.x = p.x + (size_t)row * p.slice * PARTS;
-        c.top = top.id;
-        c.max = top.score;
-        c.anchor = sm_octave(sm_power(top.score));
-        c.runs = p.runs;
-        c.least = -INFINITY;
-        c.last = INT32_MAX;
-        c.highest = x;
-        c.list = (int *)x + p.runs;
-        c.mass = mass;
-        c.count = count;
-        c.found = &found;
-        c.scratch = scratch;
-        for (int r = threadIdx.x; r < p.runs; r += blockDim.x) {
-            x[r] = ld_l2_f32(p.highest + (size_t)row * p.runs + r);
+    const struct cu_sample_row s = a.row[row];
+    load_search(&search, p.search + row);
+    const float *const x = p.x + (size_t)row * p.slice * PARTS;
+    const int lo = (int)blockIdx.x * p.slice;
+    const int bins = (row * 2 + (search.by_mass ? 1 : 0)) * BINS;
+    struct part *const parts = p.part + (size_t)row * PARTS;
+    const bool counts = search.mode == COUNT;
+    if (counts) {
+        count_slice(&search, x, lo, p.slice, &room, p.count + bins, p.mass + bins);
+    } else {
+        struct best b =
+            list_slice(&search, s, x, lo, p.slice, p.listed + row, p.list + (size_t)row * LISTED);
+        if (search.draws) {
+            b = best_of_block(b, &scratch);
         }
-        join_octaves(c, parts);
-        float kth = -INFINITY;
-        if (s.top_k > 0 && s.top_k < a.used) {
-            kth = kth_largest(c, s.top_k);
+        if (threadIdx.x == 0) {
+            parts[blockIdx.x].score = b.score;
+            parts[blockIdx.x].drawn = b.id;
         }
-        if (s.log_min_p > -INFINITY) {
-            c.least = SM_ADD(c.max, s.log_min_p);
-            c.least = c.least < c.max ? c.least : c.max;
-        }
-        c.least = kth > c.least ? kth : c.least;
-        if (s.top_p < 1) {
-            join_octaves(c, parts);
-            cut_mass(c, s.top_p);
-        }
-        drawn = draw_kept(c, s);
     }
-    if (threadIdx.x == 0) {
-        a.ids[row] = top.id < 0 ? -1 : drawn.id;
-        p.arrived[row] = 0;
+    if (!arrive(p, row, &is_last)) {
+        return;
     }
+    if (counts) {
+        const struct whole w = {x, p.slice * p.parts};
+        choose_bin(&search, p.count + bins, p.mass + bins, w, s.top_p, &scratch, &room);
+    } else {
+        const int32_t id = end_list(&search, s, p, row, &scratch, &room);
+        if (threadIdx.x == 0 && id >= 0) {
+            a.ids[row] = id;
+            search.mode = DONE;
+        }
+    }
+    store_search(p.search + row, &search);
 }
 
 extern "C" int cu_sample(struct cu_ctx *c, const struct cu_sample *s)
 {
-    if (s->used < 1 || s->used > BE_MAX_IDS || s->max_n < 1 || s->max_n > CU_ROWS) {
+    if (s->used < 1 || s->used > BE_MAX_IDS || s->max_n < 1 || s->max_n > CU_ROWS || s->looks < 0 ||
+        s->looks > CU_MAX_LOOKS) {
         return cudaErrorInvalidValue;
     }
     const struct places p = places_of(s->work, s->used);
     /* A small vocabulary has no work for many threads. */
-    const int wide = p.slice / 4 / 32 * 32;
-    const unsigned threads = wide > MAX_THREADS ? (unsigned)MAX_THREADS
-                             : wide < 64        ? 64u
-                                                : (unsigned)wide;
-    const size_t slice = (size_t)p.slice * sizeof(float);
-    const size_t lists = (size_t)p.runs * 2 * sizeof(float);
-    return cu_launch(c, "sample", sample_kernel, dim3(PARTS, (unsigned)s->max_n), dim3(threads),
-                     slice > lists ? slice : lists, *s, p);
+    const int wide = (p.slice / 8 + 31) / 32 * 32;
+    const dim3 threads(wide < 64 ? 64u : (unsigned)wide);
+    const dim3 grid((unsigned)p.parts, (unsigned)s->max_n);
+    cudaError_t rc = cu_launch(c, "sample", sample_kernel, grid, threads,
+                               (size_t)p.slice * sizeof(float), *s, p);
+    for (int i = 0; i < s->looks && rc == cudaSuccess; i++) {
+        rc = cu_launch(c, "sample look", look_kernel, grid, threads, 0, *s, p);
+    }
+    return rc;
 }
