@@ -204,7 +204,7 @@ static void sum_octaves(const struct sample_kept *k, int32_t anchor, uint64_t *s
         }
         for (int i = 0; i < RUN; i++) {
             const int32_t below = anchor - sm_octave(power[i]);
-            if (x[i] >= k->least && below < SM_OCTAVES) {
+            if (x[i] >= k->least && x[i] > -INFINITY && below < SM_OCTAVES) {
                 sum[below] += mass[i];
             }
         }
