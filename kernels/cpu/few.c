@@ -1,7 +1,9 @@
 /*
- * Products with a few rows. A weight is turned to fp32 in a register, once, and meets
- * all rows there: turning it costs about as much as two rows. Sums stand in as many
- * registers as there are, named one by one because arrays of that size end up in
+ * Products with a few rows. A weight is turned to fp32 in a register, once for a tile of
+ * at most six rows, and meets all of them there. Tiles of more rows would leave room for
+ * fewer outputs, and their activations no room in first-level cache; so more rows are
+ * two or three tiles, which pass one after the other over as many weights as stay in
+ * second-level cache. Sums are named one by one because arrays of that size end up in
  * memory. Same order of addition as gemm.c.
  */
 #include "config.h"
@@ -11,8 +13,9 @@
 
 #if V16_TILE > 1
 
-#define EACH(X)      X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
-#define EACH_PAIR(X) X(0, 1) X(2, 3) X(4, 5) X(6, 7) X(8, 9)
+enum { OUTS = 4, PASS_BYTES = 256 << 10 };
+
+#define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5)
 
 /* One output of row r. */
 static void put(const struct mm_out *m, int r, int o, float y)
@@ -21,10 +24,9 @@ static void put(const struct mm_out *m, int r, int o, float y)
     *d = m->add ? *d + y : y;
 }
 
-/* outs (2 or 4) outputs from o on, n of which exist, of a tile `rows` high, used of
- * which are wanted. */
-ALWAYS_INLINE void few_dot(const enum dtype t, const int rows, const int outs,
-                           const struct mm_out *m, int k, int used, const float *x, int o, int n)
+/* Outputs o .. o + n of a tile of rows, the first of which is row `from`. */
+ALWAYS_INLINE void few_dot(const enum dtype t, const int rows, const struct mm_out *m, int k,
+                           int from, const float *x, int o, int n)
 {
     const int group = group_of(t);
     const size_t row_bytes = bytes_of(t, (size_t)k);
@@ -43,37 +45,33 @@ ALWAYS_INLINE void few_dot(const enum dtype t, const int rows, const int outs,
     EACH(X)
 #undef X
     /* The same place some outputs on, or, in long rows, further down the row. */
-    const size_t step = (size_t)outs * row_bytes;
+    const size_t step = OUTS * row_bytes;
     const size_t ahead = step > 16384 ? 1024 : (4096 + step - 1) / step * step;
     for (size_t g = 0; g < row_groups; g++) {
         UNROLL for (size_t i = 0; i < bytes_of(t, (size_t)group); i += 64)
         {
             __builtin_prefetch(p0 + ahead + i);
             __builtin_prefetch(p1 + ahead + i);
-            if (outs > 2) {
-                __builtin_prefetch(p2 + ahead + i);
-                __builtin_prefetch(p3 + ahead + i);
-            }
+            __builtin_prefetch(p2 + ahead + i);
+            __builtin_prefetch(p3 + ahead + i);
         }
         const v16 s0 = scale_of(t, scales, w0 * row_groups + g);
         const v16 s1 = scale_of(t, scales, w1 * row_groups + g);
-        const v16 s2 = outs > 2 ? scale_of(t, scales, w2 * row_groups + g) : s0;
-        const v16 s3 = outs > 2 ? scale_of(t, scales, w3 * row_groups + g) : s0;
+        const v16 s2 = scale_of(t, scales, w2 * row_groups + g);
+        const v16 s3 = scale_of(t, scales, w3 * row_groups + g);
         for (int j = 0; j < group / 32; j++) {
             v16 a[2], b[2], c[2], d[2];
             weight2(t, p0, j, s0, &a[0], &a[1]);
             weight2(t, p1, j, s1, &b[0], &b[1]);
-            if (outs > 2) {
-                weight2(t, p2, j, s2, &c[0], &c[1]);
-                weight2(t, p3, j, s3, &d[0], &d[1]);
-            }
+            weight2(t, p2, j, s2, &c[0], &c[1]);
+            weight2(t, p3, j, s3, &d[0], &d[1]);
 #define X(r)                                                                                       \
     if (r < rows) {                                                                                \
         const v16 v = v16_load(x + 16 * r);                                                        \
         a##r = v16_fma(a[HALF], v, a##r);                                                          \
         b##r = v16_fma(b[HALF], v, b##r);                                                          \
-        c##r = outs > 2 ? v16_fma(c[HALF], v, c##r) : c##r;                                        \
-        d##r = outs > 2 ? v16_fma(d[HALF], v, d##r) : d##r;                                        \
+        c##r = v16_fma(c[HALF], v, c##r);                                                          \
+        d##r = v16_fma(d[HALF], v, d##r);                                                          \
     }
 #define HALF 0
             EACH(X)
@@ -90,67 +88,55 @@ ALWAYS_INLINE void few_dot(const enum dtype t, const int rows, const int outs,
         p2 += bytes_of(t, (size_t)group);
         p3 += bytes_of(t, (size_t)group);
     }
-    float y[4];
-    if (outs == 4) {
+    float y[OUTS];
 #define X(r)                                                                                       \
-    if (r < rows && r < used) {                                                                    \
+    if (r < rows) {                                                                                \
         v16_sum4(y, a##r, b##r, c##r, d##r);                                                       \
         for (int i = 0; i < n; i++) {                                                              \
-            put(m, r, o + i, y[i]);                                                                \
+            put(m, from + r, o + i, y[i]);                                                         \
         }                                                                                          \
     }
-        EACH(X)
+    EACH(X)
 #undef X
-    } else {
-#define X(r, q)                                                                                    \
-    if (r < rows && r < used) {                                                                    \
-        v16_sum4(y, a##r, b##r, a##q, b##q);                                                       \
-        for (int i = 0; i < n; i++) {                                                              \
-            put(m, r, o + i, y[i]);                                                                \
-            if (q < used) {                                                                        \
-                put(m, q, o + i, y[2 + i]);                                                        \
-            }                                                                                      \
-        }                                                                                          \
-    }
-        EACH_PAIR(X)
-#undef X
-    }
 }
 
-ALWAYS_INLINE void few_outs(const enum dtype t, const int rows, const int outs,
-                            const struct mm_out *m, int k, int used, const float *x, int first,
-                            int end)
+ALWAYS_INLINE void few_tile(const enum dtype t, const int rows, const struct mm_out *m, int k,
+                            int from, const float *x, int first, int end)
 {
-    for (int o = first; o < end; o += outs) {
-        few_dot(t, rows, outs, m, k, used, x, o, end - o < outs ? end - o : outs);
+    for (int o = first; o < end; o += OUTS) {
+        few_dot(t, rows, m, k, from, x, o, end - o < OUTS ? end - o : OUTS);
     }
 }
 
 ALWAYS_INLINE void few_of(const enum dtype t, const struct mm_out *m, int k, int rows,
                           const float *x, int first, int end)
 {
-    switch (few_height(rows)) {
-    case 2:
-        few_outs(t, 2, 4, m, k, rows, x, first, end);
-        break;
-    case 3:
-        few_outs(t, 3, 4, m, k, rows, x, first, end);
-        break;
-    case 4:
-        few_outs(t, 4, 4, m, k, rows, x, first, end);
-        break;
-    case 5:
-        few_outs(t, 5, 4, m, k, rows, x, first, end);
-        break;
-    case 6:
-        few_outs(t, 6, 4, m, k, rows, x, first, end);
-        break;
-    case 8:
-        few_outs(t, 8, 2, m, k, rows, x, first, end);
-        break;
-    default:
-        few_outs(t, 10, 2, m, k, rows, x, first, end);
-        break;
+    const int pass = (int)(PASS_BYTES / bytes_of(t, (size_t)k)) / OUTS * OUTS;
+    const int most = few_tiles(rows) == 1 ? end - first : pass < OUTS ? OUTS : pass;
+    for (int o = first; o < end; o += most) {
+        const int stop = end - o < most ? end : o + most;
+        for (int i = 0, from = 0; i < few_tiles(rows); i++) {
+            const int height = few_height(rows, i);
+            const float *tile = x + (size_t)from * (size_t)k;
+            switch (height) {
+            case 2:
+                few_tile(t, 2, m, k, from, tile, o, stop);
+                break;
+            case 3:
+                few_tile(t, 3, m, k, from, tile, o, stop);
+                break;
+            case 4:
+                few_tile(t, 4, m, k, from, tile, o, stop);
+                break;
+            case 5:
+                few_tile(t, 5, m, k, from, tile, o, stop);
+                break;
+            default:
+                few_tile(t, 6, m, k, from, tile, o, stop);
+                break;
+            }
+            from += height;
+        }
     }
 }
 

@@ -4,9 +4,9 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/v16.h"
 
-/* Products with 2 .. 10 rows of activations: the rows of a verified draft, or of
- * several sequences. From there on a panel in cache is as fast. */
-enum { FEW_ROWS = 10 };
+/* Products with 2 .. 16 rows of activations: the rows of a verified draft, or of several
+ * sequences. */
+enum { FEW_ROWS = 16, FEW_TILE = 6 };
 
 /* With fewer registers than AVX-512 has, the panels of many rows serve better. */
 static inline bool few_takes(enum dtype t, int rows)
@@ -14,14 +14,20 @@ static inline bool few_takes(enum dtype t, int rows)
     return V16_TILE > 1 && rows > 1 && rows <= FEW_ROWS && (t == DT_Q8_G128 || t == DT_Q4_G64);
 }
 
-/* Rows of the tile that computes them: the missing ones are zero. */
-static inline int few_height(int rows)
+/* The rows in tiles of nearly equal height, the higher ones first. */
+static inline int few_tiles(int rows)
 {
-    return rows <= 6 ? rows : (rows + 1) / 2 * 2;
+    return (rows + FEW_TILE - 1) / FEW_TILE;
 }
 
-/* Outputs first .. end of one product. x: vector s of row r, in the order the weights
- * want, at x + (s * few_height(rows) + r) * 16. */
+static inline int few_height(int rows, int tile)
+{
+    const int n = few_tiles(rows);
+    return rows / n + (tile < rows % n);
+}
+
+/* Outputs first .. end of one product. x: tile after tile; in each, vector s of row r of
+ * the tile, in the order the weights want, at (s * its height + r) * 16. */
 void ISA(few)(const struct mm_out *m, int k, int rows, const float *x, int first, int end);
 
 #endif

@@ -62,19 +62,19 @@ static void pack(const struct mm_in *in, int first, int n, bool pairs, float *ou
     }
 }
 
-/* All rows as few_dot wants them; row has room for one. */
+/* All rows in the tiles that few wants; row has room for one. */
 static void pack_few(const struct mm_in *in, bool pairs, float *out, size_t kp, float *row)
 {
-    const size_t height = (size_t)few_height(in->rows);
-    for (size_t i = 0; i < height; i++) {
-        if (i < (size_t)in->rows) {
-            pack_row(in, (int)i, pairs, row, kp);
-        } else {
-            memset(row, 0, kp * sizeof *row);
+    for (int i = 0, from = 0; i < few_tiles(in->rows); i++) {
+        const int height = few_height(in->rows, i);
+        for (int r = 0; r < height; r++) {
+            pack_row(in, from + r, pairs, row, kp);
+            for (size_t s = 0; s < kp; s += 16) {
+                memcpy(out + s * (size_t)height + (size_t)r * 16, row + s, 16 * sizeof *row);
+            }
         }
-        for (size_t s = 0; s < kp; s += 16) {
-            memcpy(out + s * height + i * 16, row + s, 16 * sizeof *row);
-        }
+        from += height;
+        out += (size_t)height * kp;
     }
 }
 
