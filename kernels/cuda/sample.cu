@@ -79,9 +79,19 @@ extern "C" int cu_sample_looks(const struct be_sample *s, int used)
 
 /* ---- noise ---- */
 
+static __device__ APART float noise_of(uint32_t word)
+{
+    return sm_gumbel(word);
+}
+
+static __device__ APART float noise_at(uint64_t seed, uint32_t pos, uint32_t id)
+{
+    return sm_gumbel(philox_word(seed, pos, PHILOX_TARGET, id));
+}
+
 static __device__ __forceinline__ float noise(const struct cu_sample_row &s, int32_t id)
 {
-    return sm_gumbel(philox_word(s.seed, s.pos, PHILOX_TARGET, (uint32_t)id));
+    return noise_at(s.seed, s.pos, (uint32_t)id);
 }
 
 static __device__ __forceinline__ bool is_greedy(const struct cu_sample_row &s)
@@ -113,7 +123,7 @@ static __device__ __forceinline__ void draw_quad(const struct cu_sample_row &s, 
     for (int i = 0; i < 4; i++) {
         if ((in >> i & 1) && x[i] > -INFINITY &&
             SM_ADD(x[i], sm_gumbel_bound(word[i])) >= b.score) {
-            offer(b, SM_ADD(x[i], sm_gumbel(word[i])), (int32_t)id + i);
+            offer(b, SM_ADD(x[i], noise_of(word[i])), (int32_t)id + i);
         }
     }
 }
@@ -130,18 +140,22 @@ static __device__ __forceinline__ bool allowed(const uint32_t *allow, int32_t id
     return !allow || (allow[id / 32] >> (id % 32) & 1);
 }
 
+static __device__ APART float edited(float l, const struct be_edit *e, float repetition,
+                                     float frequency, float presence, float temp)
+{
+    return sm_scale(sm_edit(l, e, repetition, frequency, presence), temp);
+}
+
 static __device__ void edit_slice(const struct slice_of_row &w, const struct cu_sample_row &s,
                                   const uint32_t *allow, const struct be_edit *edit, int n,
                                   float *x)
 {
-    const float temp = sm_temp(s.temp);
 #pragma unroll 4
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         const int32_t id = edit[i].id;
         if (id >= w.lo && id < w.lo + w.n && allowed(allow, id)) {
-            const struct be_edit e = edit[i];
-            x[id - w.lo] =
-                sm_scale(sm_edit(w.logits[id], &e, s.repetition, s.frequency, s.presence), temp);
+            x[id - w.lo] = edited(w.logits[id], &edit[i], s.repetition, s.frequency, s.presence,
+                                  sm_temp(s.temp));
         }
     }
     __syncthreads();
@@ -315,9 +329,12 @@ static __device__ void count_slice(const struct search *s, const float *x, int l
         counts[i] = room->slice.low[i] = room->slice.high[i] = 0;
     }
     __syncthreads();
-#pragma unroll 2
+    float4 next = ld_l2_16_if(x + lo + 4 * threadIdx.x, (int)threadIdx.x < n / 4);
+#pragma unroll 1
     for (int q = threadIdx.x; q < n / 4; q += blockDim.x) {
-        const float4 v = ld_l2_f4(x + lo + 4 * q);
+        const float4 v = next;
+        const int then = q + (int)blockDim.x;
+        next = ld_l2_16_if(x + lo + 4 * then, then < n / 4);
         const float each[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -351,9 +368,12 @@ static __device__ struct best list_slice(const struct search *s, const struct cu
     if (s->draws && rank_of(s->max, (uint32_t)s->top) < s->first) {
         offer(b, SM_ADD(s->max, noise(r, s->top)), s->top);
     }
-#pragma unroll 2
+    float4 next = ld_l2_16_if(x + lo + 4 * threadIdx.x, (int)threadIdx.x < n / 4);
+#pragma unroll 1
     for (int q = threadIdx.x; q < n / 4; q += blockDim.x) {
-        const float4 v = ld_l2_f4(x + lo + 4 * q);
+        const float4 v = next;
+        const int then = q + (int)blockDim.x;
+        next = ld_l2_16_if(x + lo + 4 * then, then < n / 4);
         const float each[4] = {v.x, v.y, v.z, v.w};
         unsigned in = 0;
 #pragma unroll

@@ -27,6 +27,9 @@ enum {
 };
 #define ALL 0xffffffffu
 
+/* A function of its own: the code of a draw is cold, and to be read costs more than a call. */
+#define APART __attribute__((noinline))
+
 typedef unsigned long long u64;
 
 /* ---- ranks ---- */
@@ -62,7 +65,7 @@ static __device__ __forceinline__ int32_t id_at(u64 rank)
 }
 
 /* The smallest key whose power is no less; one past infinity's when there is none. */
-static __device__ uint32_t first_key(int64_t power)
+static __device__ APART uint32_t first_key(int64_t power)
 {
     uint32_t lo = key_of(-FLT_MAX), hi = key_of(INFINITY) + 1;
     while (lo < hi) {
@@ -109,7 +112,7 @@ struct scratch {
 };
 
 /* The block's, in every thread. */
-static __device__ struct best best_of_block(struct best b, struct scratch *t)
+static __device__ APART struct best best_of_block(struct best b, struct scratch *t)
 {
     best_of_warp(b);
     __syncthreads();
@@ -129,7 +132,7 @@ struct sum {
 };
 
 /* Of this thread and those before it; *total: of all. */
-static __device__ struct sum scan_block(struct sum v, struct scratch *t, struct sum *total)
+static __device__ APART struct sum scan_block(struct sum v, struct scratch *t, struct sum *total)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
@@ -241,7 +244,7 @@ static __device__ void aim_at_nothing(struct search *s)
 }
 
 /* s->from, to as a range of ranks, not below the cut. */
-static __device__ void set_range(struct search *s)
+static __device__ APART void set_range(struct search *s)
 {
     __syncthreads();
     if (s->from == s->to) {
@@ -261,15 +264,17 @@ static __device__ void set_range(struct search *s)
 }
 
 /* top-p: the octave in which the mass reaches the bound. One thread. */
-static __device__ void begin_mass(struct search *s, float top_p)
+static __device__ APART void begin_mass(struct search *s, float top_p)
 {
     u64 total = 0, above = 0;
+#pragma unroll 4
     for (int o = 0; o < SM_OCTAVES; o++) {
         total += sm_shift(s->mass[o], o);
     }
     s->limit = sm_limit(total, top_p);
     uint32_t n = s->count[0];
     int o = 0;
+#pragma unroll 1
     while (o < SM_OCTAVES - 1 && above + sm_shift(s->mass[o], o) < s->limit) {
         above += sm_shift(s->mass[o], o);
         n += s->count[++o];
@@ -297,6 +302,7 @@ static __device__ void begin(struct search *s, const struct cu_sample_row &r, in
      * deeper than all of them, no noise lifts what it cuts off. */
     const uint32_t k = r.top_k > 0 && r.top_k < used ? (uint32_t)r.top_k : 0;
     uint32_t before = 0;
+#pragma unroll 2
     for (int o = 0; o < SM_OCTAVES && o <= octave; o++) {
         if ((k > 0 && before + s->count[o] >= k) || o == octave) {
             s->want = k > 0 && before + s->count[o] >= k ? k : 0;
@@ -317,13 +323,14 @@ static __device__ void begin(struct search *s, const struct cu_sample_row &r, in
 }
 
 /* min-p and top-k have left this mass in the octave of their cut. One thread. */
-static __device__ void go_on(struct search *s, u64 mass, float top_p)
+static __device__ APART void go_on(struct search *s, u64 mass, float top_p)
 {
     if (top_p >= 1) {
         aim_at_nothing(s);
         return;
     }
     s->mass[s->octave] = mass;
+#pragma unroll 1
     for (int o = s->octave + 1; o < SM_OCTAVES; o++) {
         s->mass[o] = 0;
         s->count[o] = 0;
@@ -346,7 +353,7 @@ struct seen {
 };
 
 /* The tokens with ranks first..last. */
-static __device__ struct seen look(const struct whole &w, u64 first, u64 last)
+static __device__ APART struct seen look(const struct whole &w, u64 first, u64 last)
 {
     struct seen v = {{0, 0}, ~0ull, 0};
 #pragma unroll 4
@@ -545,6 +552,7 @@ static __device__ int stay(const struct search *s, int n, struct scratch *t, uni
     }
     if (threadIdx.x == 0) {
         u64 above = 0;
+#pragma unroll 2
         for (int o = 0; o <= s->octave; o++) {
             room->list.above[o] = above;
             above += sm_shift(s->mass[o], o);
