@@ -426,11 +426,15 @@ int32_t sample_draw(const struct sample_kept *k, const struct be_sample *s, enum
 
 static int32_t largest(const float *logits, int n)
 {
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++) {
-        best = logits[i] > logits[best] ? i : best;
+    int32_t best = -1;
+    float most = -INFINITY;
+    for (int32_t i = 0; i < n; i++) {
+        if (logits[i] > most) {
+            most = logits[i];
+            best = i;
+        }
     }
-    return logits[best] > -INFINITY ? best : -1;
+    return best;
 }
 
 int32_t sample_row(const float *logits, int n, const struct be_sample *s, float *work)

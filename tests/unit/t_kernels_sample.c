@@ -361,6 +361,7 @@ static void ties_and_masks(void **state)
     assert_int_equal(sample_row(none, 4, &half, work), -1);
     assert_int_equal(sample_row(none + 2, 1, &greedy, work), -1);
     const float some[] = {NAN, 0, -1, NAN};
+    assert_int_equal(sample_row(some, 4, &greedy, work), 1);
     for (half.pos = 0; half.pos < 50; half.pos++) {
         assert_in_range(sample_row(some, 4, &half, work), 1, 2);
     }
