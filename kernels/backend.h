@@ -69,6 +69,7 @@ struct be_layer {
 
 struct be_weights {
     struct tensor embed, head, norm;
+    struct tensor head_copy; /* of fewer bits, which drafts read; without data: there is none */
     const struct be_layer *layers; /* shape.layers of them */
     /* MTP, when shape.mtp: fc is [hidden, 2 hidden], embedding half first */
     struct tensor mtp_fc, mtp_enorm, mtp_hnorm, mtp_norm;
@@ -201,6 +202,8 @@ struct be_ops {
     int (*final_norm)(struct backend *b, struct err *e);           /* h = norm(x), every row */
     /* logits[i] = h[rows[i]] head^T, i < n <= max_out */
     int (*head)(struct backend *b, const int32_t *rows, int n, struct err *e);
+    /* Whether head reads the copy too, from the next call on; it does not when opened. */
+    void (*fast_head)(struct backend *b, bool on);
     /* ids[i] from logits[i]; n as in the head call before it. -1: every id is -inf. */
     int (*sample)(struct backend *b, const struct be_sample *s, int n, int32_t *ids, struct err *e);
     int max_out; /* most rows of one head call, at least BE_MAX_ROWS */
@@ -228,7 +231,7 @@ struct be_ops {
      * MTP pass's m); then x = fc(concat(enorm(embed[token]), hnorm(hidden))).
      * mtp_layer runs the layer and m = mtp_norm(x). Row at position p pairs
      * hidden p with token p + 1. kv_only: only keys and values are needed.
-     * mtp_head: logits[i] = m[rows[i]] head^T. */
+     * mtp_head: logits[i] = m[rows[i]] head^T, of the copy where there is one. */
     int (*hidden_save)(struct backend *b, int row, int slot, struct err *e);
     int (*mtp_embed)(struct backend *b, const struct be_batch *batch, const int32_t *source,
                      struct err *e);

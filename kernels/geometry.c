@@ -155,6 +155,8 @@ int be_check_weights(const struct be_shape *s, const struct be_weights *w, struc
         {&w->head, "output head", s->vocab, s->hidden, false},
         {&w->norm, "final norm", 1, s->hidden, true},
     };
+    const struct wanted copy = {&w->head_copy, "copy of the output head", s->vocab, s->hidden,
+                                false};
     const struct wanted mtp[] = {
         {&w->mtp_fc, "MTP projection", s->hidden, 2 * s->hidden, false},
         {&w->mtp_enorm, "MTP embedding norm", 1, s->hidden, true},
@@ -162,6 +164,7 @@ int be_check_weights(const struct be_shape *s, const struct be_weights *w, struc
         {&w->mtp_norm, "MTP norm", 1, s->hidden, true},
     };
     int rc = check_all(top, COUNT(top), -1, e);
+    rc = rc < 0 || !w->head_copy.data ? rc : check_all(&copy, 1, -1, e);
     for (int i = 0; rc == 0 && i < s->layers; i++) {
         rc = check_layer(s, &w->layers[i], i, s->attention[i] != 0, e);
     }

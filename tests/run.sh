@@ -32,7 +32,7 @@ empty() { [ ! -s "$1" ]; }
 one_line() { [ "$(wc -l <"$1")" -eq 1 ]; }
 keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1" | grep -o '"[a-z_]*":' | tr -d '":\n ' ; }
 
-echo 1..64
+echo 1..69
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -114,7 +114,7 @@ ok '… and what only the model can tell is a failure'
 
 # JSON
 go 0 -p 'How many days are in a week?' --seed 3 --json && one_line "$t/out" &&
-    [ "$(keys "$t/out")" = tokenstextfinish_reasonprompt_tokenscached_tokensroundsdraftedacceptedtokens_per_roundprefill_sdecode_sseedthought ]
+    [ "$(keys "$t/out")" = tokenstextfinish_reasonprompt_tokenscached_tokensroundsdraftedacceptedtokens_per_roundspeculationnoneroundstokensmtproundstokensdraftedacceptedsuffixroundstokensdraftedaccepteddraft_sverify_shost_sprefill_sdecode_sseedthought ]
 ok '--json has its keys in order'
 go 0 -p 'How many days are in a week?' --seed 3 --json-stream
 awk -F'"' '
@@ -230,6 +230,24 @@ go 0 -p "$code" --temp 0 --think off --json -n 60 --spec mtp --draft 4 --stats &
     grep -q '^drafts  mtp: .* rounds, .* tokens each, .* % of .* drafts right' "$t/err" &&
     grep -q '^rounds  .* s drafting, .* s verifying, .* s between' "$t/err"
 ok '--stats and --json tell what the drafts were worth'
+go 0 -p "$code" --seed 5 --think off --json -n 60 --spec mtp --draft 5 && cp "$t/out" "$t/auto" &&
+    grep -q '"speculation":{"none":{"rounds":[0-9]*,"tokens":[0-9]*},"mtp":{"rounds":[1-9][0-9]*,"tokens":[0-9]*,"drafted":\[[0-9,]*\],"accepted":\[[0-9,]*\]}' "$t/out" &&
+    ! grep -q heads_compared "$t/out"
+ok 'JSON tells drafts by source and place'
+for head in full q4; do
+    go 0 -p "$code" --seed 5 --think off --json -n 60 --spec mtp --draft 5 --draft-head $head &&
+        ids "$t/out" | cmp -s - "$t/plain"
+    ok "--draft-head $head says the same"
+done
+go 0 -p "$code" --temp 0 --think off --json -n 60 --spec off --fast-head --stats && ids "$t/out" >"$t/fast" &&
+    [ "$(figure heads_compared "$t/out")" -gt 0 ] && [ -n "$(figure heads_differ "$t/out")" ] &&
+    grep -q '^head    the fast one differs in [0-9]* of [0-9]* rows asked of both, ' "$t/err" &&
+    go 0 -p "$code" --temp 0 --think off --json -n 60 --spec mtp --draft 5 --fast-head &&
+    ids "$t/out" | cmp -s - "$t/fast"
+ok '--fast-head tells how often it differs, and says the same with drafts'
+go 0 -p "$code" --seed 5 --think off --json -n 60 --max-draft 0 && ids "$t/out" | cmp -s - "$t/plain" &&
+    grep -q '"mtp":{"rounds":0,' "$t/out"
+ok '--max-draft 0 drafts nothing with the MTP layer'
 go 2 -p x --spec ngram && one_line "$t/err" && grep -q 'mtp+suffix' "$t/err" &&
     go 2 -p x --draft 16 && one_line "$t/err"
 ok 'drafters and depths that do not exist are refused'

@@ -441,8 +441,8 @@ static int op_fold(struct backend *b, const int32_t *accepted, struct err *e)
     return 0;
 }
 
-static int head(struct backend *b, const float *x, int have, const int32_t *rows, int n,
-                struct err *e)
+static int head(struct backend *b, const struct tensor *w, const float *x, int have,
+                const int32_t *rows, int n, struct err *e)
 {
     int rc = be_check_rows(rows, n, have, CPU_MAX_OUT, e);
     if (rc < 0) {
@@ -455,7 +455,7 @@ static int head(struct backend *b, const float *x, int have, const int32_t *rows
     struct mm_in in = plain(x, n, b->shape.hidden);
     in.index = rows;
     /* Padding ids are not computed. */
-    struct mm_out out = product(&b->weights.head, b->logits, b->shape.vocab_used);
+    struct mm_out out = product(w, b->logits, b->shape.vocab_used);
     out.ldy = (size_t)b->shape.vocab;
     struct product_job job = {b, &in, &out, 1};
     team_run(b->team, product_share, &job);
@@ -468,9 +468,20 @@ static int head(struct backend *b, const float *x, int have, const int32_t *rows
     return 0;
 }
 
+/* What drafts read. */
+static const struct tensor *copy_of(const struct backend *b)
+{
+    return b->weights.head_copy.data ? &b->weights.head_copy : &b->weights.head;
+}
+
 static int op_head(struct backend *b, const int32_t *rows, int n, struct err *e)
 {
-    return head(b, b->h, b->h_rows, rows, n, e);
+    return head(b, b->fast ? copy_of(b) : &b->weights.head, b->h, b->h_rows, rows, n, e);
+}
+
+static void op_fast_head(struct backend *b, bool on)
+{
+    b->fast = on;
 }
 
 struct sample_job {
@@ -618,7 +629,7 @@ static int op_mtp_layer(struct backend *b, bool kv_only, struct err *e)
 
 static int op_mtp_head(struct backend *b, const int32_t *rows, int n, struct err *e)
 {
-    return head(b, b->m, b->m_rows, rows, n, e);
+    return head(b, copy_of(b), b->m, b->m_rows, rows, n, e);
 }
 
 /* ---- results ---- */
@@ -663,6 +674,7 @@ const struct be_ops *backend_cpu(void)
         .ffn = op_ffn,
         .final_norm = op_final_norm,
         .head = op_head,
+        .fast_head = op_fast_head,
         .sample = op_sample,
         .max_out = CPU_MAX_OUT,
         .best = op_best,

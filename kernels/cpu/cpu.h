@@ -62,6 +62,7 @@ struct backend {
     float *record;
     size_t record_layer;
     bool held;             /* the batch waits for fold */
+    bool fast;             /* the head reads its copy */
     size_t scratch_floats; /* per thread */
     float *draw;           /* max_out times draw_floats, for drawing */
     size_t draw_floats;

@@ -343,7 +343,12 @@ static int head(struct backend *b, enum cuda_op_kind kind, int have, const int32
 
 static int op_head(struct backend *b, const int32_t *rows, int n, struct err *e)
 {
-    return head(b, OP_HEAD, b->h_rows, rows, n, e);
+    return head(b, b->fast && b->p_copy ? OP_FAST_HEAD : OP_HEAD, b->h_rows, rows, n, e);
+}
+
+static void op_fast_head(struct backend *b, bool on)
+{
+    b->fast = on;
 }
 
 static int op_mtp_head(struct backend *b, const int32_t *rows, int n, struct err *e)
@@ -555,6 +560,7 @@ const struct be_ops *backend_cuda(void)
         .ffn = op_ffn,
         .final_norm = op_final_norm,
         .head = op_head,
+        .fast_head = op_fast_head,
         .sample = op_sample,
         .max_out = CUDA_MAX_OUT,
         .outputs = op_outputs,

@@ -90,8 +90,9 @@ enum cuda_op_kind {
     OP_FINAL,
     OP_MTP_EMBED,
     OP_MTP_LAYER,
-    OP_MTP_KV, /* its keys and values only */
-    OP_HEAD,   /* over h */
+    OP_MTP_KV,    /* its keys and values only */
+    OP_HEAD,      /* over h */
+    OP_FAST_HEAD, /* … with the copy */
     OP_MTP_HEAD,
     OP_SAVE,
     OP_ARGMAX,
@@ -151,9 +152,10 @@ struct backend {
 
     /* weights */
     struct cuda_layer *layers; /* shape.layers, then the MTP layer */
-    struct cu_mat head, fc;
-    struct cu_mm_plan *p_head, *p_fc;
-    struct tensor embed; /* device pointers */
+    struct cu_mat head, copy, fc;
+    struct cu_mm_plan *p_head, *p_copy, *p_fc; /* p_copy NULL: the head has no copy */
+    bool fast;                                 /* the head reads its copy */
+    struct tensor embed;                       /* device pointers */
     const float *norm, *enorm, *hnorm, *mtp_norm;
     struct cuda_mat_src *mats;
     struct cuda_vec_src *vecs;

@@ -269,6 +269,9 @@ static int open_plans(struct backend *b, struct err *e)
         make_layer(&m, &b->layers[i], false);
     }
     make(&m, &b->head, 1, &b->p_head);
+    if (b->weights.head_copy.data) {
+        make(&m, &b->copy, 1, &b->p_copy);
+    }
     if (b->shape.mtp) {
         make_layer(&m, &b->layers[b->shape.layers], true);
         make(&m, &b->fc, 1, &b->p_fc);
@@ -289,6 +292,7 @@ static void close_plans(struct backend *b)
         cu_mm_plan_free(l->p_down);
     }
     cu_mm_plan_free(b->p_head);
+    cu_mm_plan_free(b->p_copy);
     cu_mm_plan_free(b->p_fc);
 }
 

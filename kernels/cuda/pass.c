@@ -127,6 +127,7 @@ static const float *next_norm(const struct pass *p, int i)
     case OP_MTP_LAYER:
     case OP_MTP_KV:
     case OP_HEAD:
+    case OP_FAST_HEAD:
     case OP_MTP_HEAD:
     case OP_SAVE:
     case OP_ARGMAX:
@@ -276,7 +277,7 @@ static int mtp_layer(struct pass *p, const struct cu_batch *t, bool kv_only)
 }
 
 /* Logits of group number `group` of the wanted rows of x. */
-static int head(struct pass *p, const float *x, int group)
+static int head(struct pass *p, struct cu_mm_plan *plan, const float *x, int group)
 {
     struct backend *b = p->b;
     const int left = p->l->outs - group * CU_ROWS;
@@ -290,7 +291,7 @@ static int head(struct pass *p, const float *x, int group)
                        b->shape.hidden, &b->act_head);
     }
     p->gathered = false;
-    struct cu_mm m = {.plan = b->p_head,
+    struct cu_mm m = {.plan = plan,
                       .in = b->act_head,
                       .eps = b->shape.eps,
                       .out = CU_MM_STORE,
@@ -382,7 +383,7 @@ static int run_op(struct pass *p, int i)
         return ffn(p, t, l, next);
     case OP_FINAL: {
         const struct cu_resid r = resid(b, p->cur);
-        p->gathered = head_follows(p->l, i, OP_HEAD);
+        p->gathered = head_follows(p->l, i, OP_HEAD) || head_follows(p->l, i, OP_FAST_HEAD);
         return cu_final_norm(&b->cu, t, &r, b->shape.hidden, b->norm, b->shape.eps, b->h,
                              p->gathered ? table(b, b->dec.out_of) : NULL, &b->act_head);
     }
@@ -394,9 +395,11 @@ static int run_op(struct pass *p, int i)
     case OP_MTP_KV:
         return mtp_layer(p, t, true);
     case OP_HEAD:
-        return head(p, b->h, op.layer);
+        return head(p, b->p_head, b->h, op.layer);
+    case OP_FAST_HEAD:
+        return head(p, b->p_copy, b->h, op.layer);
     case OP_MTP_HEAD:
-        return head(p, b->m, op.layer);
+        return head(p, b->p_copy ? b->p_copy : b->p_head, b->m, op.layer);
     case OP_SAVE:
         return save(p);
     case OP_ARGMAX:

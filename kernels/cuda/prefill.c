@@ -103,6 +103,7 @@ int cuda_prefill_op(struct backend *b, struct cuda_op op)
         rc = rc ? rc : ffn(b, mtp);
         return rc ? rc : norm(b, b->mtp_norm, b->m);
     case OP_HEAD:
+    case OP_FAST_HEAD:
     case OP_MTP_HEAD:
     case OP_SAVE:
     case OP_ARGMAX:

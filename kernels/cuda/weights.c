@@ -32,6 +32,13 @@ static void add_mat(struct backend *b, struct cu_mat *m, const struct tensor *t,
                          .name = t->name ? t->name : "matrix"};
 }
 
+static void add_head(struct backend *b, struct cu_mat *m, const struct tensor *t)
+{
+    add_mat(b, m, t, NULL);
+    m->rows = b->shape.vocab_used; /* padding ids are not computed */
+    m->tiles = (m->rows + 63) / 64;
+}
+
 static void add_vec(struct backend *b, const float **to, const struct tensor *t)
 {
     b->vecs[b->n_vecs++] = (struct cuda_vec_src){t, to};
@@ -70,14 +77,15 @@ void cuda_weights_list(struct backend *b)
 {
     const struct be_weights *w = &b->weights;
     const size_t layers = (size_t)b->shape.layers + 1;
-    b->mats = mem_array(layers * 7 + 2, sizeof *b->mats);
+    b->mats = mem_array(layers * 7 + 3, sizeof *b->mats);
     b->vecs = mem_array(layers * 6 + 4, sizeof *b->vecs);
     for (int i = 0; i < b->shape.layers; i++) {
         add_layer(b, &b->layers[i], &w->layers[i]);
     }
-    add_mat(b, &b->head, &w->head, NULL);
-    b->head.rows = b->shape.vocab_used; /* padding ids are not computed */
-    b->head.tiles = (b->head.rows + 63) / 64;
+    add_head(b, &b->head, &w->head);
+    if (w->head_copy.data) {
+        add_head(b, &b->copy, &w->head_copy);
+    }
     add_vec(b, &b->norm, &w->norm);
     if (b->shape.mtp) {
         add_layer(b, &b->layers[b->shape.layers], &w->mtp_layer);

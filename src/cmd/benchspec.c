@@ -3,6 +3,7 @@
  * to prompts, plain and with drafts, which must be the same. */
 #include "config.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -324,6 +325,7 @@ static int bench_category(struct bench *b, struct spec *spec, const struct promp
     struct view_spec v = {.draft_s = 0}, none = {.draft_s = 0};
     double plain = 0, drafted = 0;
     int tokens = 0, rc = 0;
+    const struct engine_counters before = engine_counters(b->g);
     cost_init(&off.cost, b->g);
     for (int i = 0; i < n && rc == 0; i++) {
         static struct answer a, c; /* the best of the repetitions counts */
@@ -344,17 +346,29 @@ static int bench_category(struct bench *b, struct spec *spec, const struct promp
     if (rc < 0) {
         return rc;
     }
-    bench_add(b,
-              json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:I, s:I}", "what", "spec", "category",
-                        p->category, "tokens", tokens, "tokens_per_round", view_spec_per_round(&v),
-                        "tok_s_off", tokens / plain, "tok_s", tokens / drafted, "speed_up",
-                        plain / drafted, "drafted", (json_int_t)view_spec_drafted(&v), "accepted",
-                        (json_int_t)view_spec_accepted(&v)));
+    const struct engine_counters after = engine_counters(b->g);
+    json_t *o = json_pack(
+        "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:I, s:I}", "what", "spec", "category", p->category,
+        "tokens", tokens, "tokens_per_round", view_spec_per_round(&v), "tok_s_off", tokens / plain,
+        "tok_s", tokens / drafted, "speed_up", plain / drafted, "drafted",
+        (json_int_t)view_spec_drafted(&v), "accepted", (json_int_t)view_spec_accepted(&v));
+    const uint64_t compared = after.compared - before.compared;
+    const uint64_t differ = after.differ - before.differ;
+    if (compared > 0) {
+        json_object_set_new(o, "heads_compared", json_integer((json_int_t)compared));
+        json_object_set_new(o, "heads_differ", json_integer((json_int_t)differ));
+    }
+    bench_add(b, o);
     if (!b->json) {
         printf(
             "spec     %-8s %5d tokens  %5.2f a round  %8.1f tok/s  %8.1f without drafts  %.2fx\n",
             p->category, tokens, view_spec_per_round(&v), tokens / drafted, tokens / plain,
             plain / drafted);
+        if (compared > 0) {
+            printf("spec     %-8s the fast head differs in %" PRIu64 " of %" PRIu64
+                   " rows asked of both, %.1f %%\n",
+                   p->category, differ, compared, 100.0 * (double)differ / (double)compared);
+        }
         fflush(stdout);
     }
     return 0;

@@ -73,6 +73,10 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
     o->kv = conf_str(cf, "kv");
     o->cuda_path = conf_str(cf, "cuda-path");
     o->graphs = eo.graphs;
+    o->max_draft = eo.max_draft;
+    o->verify_width = eo.verify_width;
+    o->draft_head = conf_str(cf, "draft-head");
+    o->fast_head = eo.fast_head;
     o->spec = conf_str(cf, "spec");
     o->draft = (int)conf_int(cf, "draft", 0);
     o->device = eo.device;

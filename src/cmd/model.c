@@ -147,6 +147,7 @@ int model_engine_opts(const struct conf *cf, struct engine_opts *o, char *gpu_no
                             .threads = (int)conf_int(cf, "threads", 0),
                             .isa = conf_str(cf, "isa"),
                             .ctx = (int)conf_int(cf, "ctx", 0),
+                            .fast_head = conf_flag(cf, "fast-head"),
                             .verify = conf_flag(cf, "verify-weights")};
     const char *kv = conf_str(cf, "kv");
     r.kv = strcmp(kv, "f32") == 0    ? EKV_F32
@@ -157,6 +158,9 @@ int model_engine_opts(const struct conf *cf, struct engine_opts *o, char *gpu_no
     r.cuda_path = strcmp(path, "sm80") == 0   ? ECP_SM80
                   : strcmp(path, "sm90") == 0 ? ECP_SM90
                                               : ECP_AUTO;
+    r.draft_head = conf_is_word(cf, "draft-head", "full") ? EDH_FULL
+                   : conf_is_word(cf, "draft-head", "q4") ? EDH_Q4
+                                                          : EDH_AUTO;
     const int graphs = (int)conf_int(cf, "cuda-graphs", 16);
     r.graphs = graphs > 0 ? graphs : -1;
     const int drafts = (int)conf_int(cf, "max-draft", ENGINE_MAX_DRAFT);

@@ -28,6 +28,10 @@ const struct conf_opt options_table[] = {
      "deepest chain of drafts; 0 leaves the MTP layer out", false},
     {"verify-width", 0, CONF_INT, "auto", 1, 16, "auto", C_ENGINE, "N",
      "most rows of one sequence in a step; auto: one more than --max-draft", false},
+    {"draft-head", 0, CONF_ENUM, "auto", NO_BOUNDS, "auto|full|q4", C_ENGINE, "WHICH",
+     "what MTP drafts read: the file's 4-bit copy of the head, or a copy made now", false},
+    {"fast-head", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_ENGINE, NULL,
+     "tokens are drawn from that 4-bit copy too, which changes the text now and then", false},
     {"verify-weights", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_ENGINE, NULL,
      "check every weight's digest while loading", false},
 

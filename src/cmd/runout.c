@@ -107,6 +107,49 @@ static json_t *calls_of(const struct chat_result *r)
     return calls;
 }
 
+static json_t *counts_of(const uint32_t *v)
+{
+    json_t *a = json_array();
+    for (int i = 0; i < VIEW_DRAFTS && v[i] > 0; i++) {
+        json_array_append_new(a, json_integer(v[i]));
+    }
+    return a;
+}
+
+/* Accepted ones are as many numbers as were drafted. */
+static json_t *accepted_of(const struct view_spec *v, int source)
+{
+    json_t *a = json_array();
+    for (int i = 0; i < VIEW_DRAFTS && v->drafted[source][i] > 0; i++) {
+        json_array_append_new(a, json_integer(v->accepted[source][i]));
+    }
+    return a;
+}
+
+static const char *const source_names[VS_COUNT] = {"none", "mtp", "suffix"};
+
+static json_t *speculation_of(const struct view_spec *v)
+{
+    json_t *o = json_object();
+    for (int s = 0; s < VS_COUNT; s++) {
+        json_t *of = json_pack("{s:I, s:I}", "rounds", (json_int_t)v->rounds[s], "tokens",
+                               (json_int_t)v->tokens[s]);
+        if (s != VS_NONE) {
+            json_object_set_new(of, "drafted", counts_of(v->drafted[s]));
+            json_object_set_new(of, "accepted", accepted_of(v, s));
+        }
+        json_object_set_new(o, source_names[s], of);
+    }
+    json_object_set_new(o, "draft_s", json_real(v->draft_s));
+    json_object_set_new(o, "verify_s", json_real(v->verify_s));
+    json_object_set_new(o, "host_s", json_real(v->host_s));
+    if (v->compared > 0) {
+        json_object_set_new(o, "heads_compared", json_integer((json_int_t)v->compared));
+        json_object_set_new(o, "heads_differ", json_integer((json_int_t)v->differ));
+    }
+    return o;
+}
+
 static void add_figures(json_t *o, const struct chat_result *r)
 {
     json_object_set_new(o, "prompt_tokens", json_integer(r->prompt_tokens));
@@ -116,6 +159,7 @@ static void add_figures(json_t *o, const struct chat_result *r)
     json_object_set_new(o, "accepted", json_integer(r->accepted));
     json_object_set_new(o, "tokens_per_round",
                         json_real(r->rounds > 0 ? (double)r->n_ids / r->rounds : 0));
+    json_object_set_new(o, "speculation", speculation_of(&r->spec));
     json_object_set_new(o, "prefill_s", json_real(r->prefill_s));
     json_object_set_new(o, "decode_s", json_real(r->decode_s));
     json_object_set_new(o, "seed", json_integer((json_int_t)r->seed));
@@ -296,7 +340,6 @@ static double rate(double n, double s)
 /* "drafts  mtp: 12 rounds, 5.10 tokens each, 88 % of 54 drafts right; …" */
 static void print_drafts(const struct view_spec *v)
 {
-    static const char *const names[VS_COUNT] = {"none", "mtp", "suffix"};
     const char *lead = "drafts  ";
     for (int s = 0; s < VS_COUNT; s++) {
         unsigned drafted = 0, accepted = 0;
@@ -307,8 +350,8 @@ static void print_drafts(const struct view_spec *v)
         if (v->rounds[s] == 0) {
             continue;
         }
-        fprintf(stderr, "%s%s: %" PRIu64 " rounds, %.2f tokens each", lead, names[s], v->rounds[s],
-                (double)v->tokens[s] / (double)v->rounds[s]);
+        fprintf(stderr, "%s%s: %" PRIu64 " rounds, %.2f tokens each", lead, source_names[s],
+                v->rounds[s], (double)v->tokens[s] / (double)v->rounds[s]);
         if (drafted > 0) {
             fprintf(stderr, ", %.0f %% of %u drafts right", 100.0 * accepted / drafted, drafted);
         }
@@ -330,6 +373,13 @@ static void print_stats(const struct chat_result *r)
             r->n_ids, r->decode_s, rate((double)r->n_ids - 1, r->decode_s),
             r->rounds > 0 ? (double)r->n_ids / r->rounds : 0);
     print_drafts(&r->spec);
+    if (r->spec.compared > 0) {
+        fprintf(stderr,
+                "head    the fast one differs in %" PRIu64 " of %" PRIu64
+                " rows asked of both, %.1f %%\n",
+                r->spec.differ, r->spec.compared,
+                100.0 * (double)r->spec.differ / (double)r->spec.compared);
+    }
     fprintf(stderr, "seed    %" PRIu64 "\n", r->seed);
 }
 

@@ -56,6 +56,7 @@ static void copy_opts(struct conv *c, const struct conv_opts *o)
     own(&c->opts.isa);
     own(&c->opts.kv);
     own(&c->opts.cuda_path);
+    own(&c->opts.draft_head);
     own(&c->opts.spec);
     own(&c->opts.fallback);
     own(&c->opts.template);
@@ -80,6 +81,7 @@ static void free_opts(struct conv *c)
     disown(c->opts.isa);
     disown(c->opts.kv);
     disown(c->opts.cuda_path);
+    disown(c->opts.draft_head);
     disown(c->opts.spec);
     disown(c->opts.fallback);
     disown(c->opts.template);
@@ -128,10 +130,12 @@ static int engine_options(const struct conv_opts *o, struct engine_opts *out, st
     static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
     static const char *const formats[] = {"auto", "f32", "fp16", "fp8", NULL};
     static const char *const paths[] = {"auto", "sm80", "sm90", NULL};
-    int backend = 0, kv = 0, path = 0;
+    static const char *const heads[] = {"auto", "full", "q4", NULL};
+    int backend = 0, kv = 0, path = 0, head = 0;
     int rc = pick("backend", o->backend, backends, &backend, e);
     rc = rc < 0 ? rc : pick("kv", o->kv, formats, &kv, e);
     rc = rc < 0 ? rc : pick("cuda-path", o->cuda_path, paths, &path, e);
+    rc = rc < 0 ? rc : pick("draft-head", o->draft_head, heads, &head, e);
     if (rc < 0) {
         return rc;
     }
@@ -144,6 +148,10 @@ static int engine_options(const struct conv_opts *o, struct engine_opts *out, st
         .slots = o->slots,
         .kv = (enum engine_kv)kv,
         .fallback = o->fallback,
+        .max_draft = o->max_draft,
+        .verify_width = o->verify_width,
+        .draft_head = (enum engine_draft_head)head,
+        .fast_head = o->fast_head,
         .cuda_path = (enum engine_cuda_path)path,
         .graphs = o->graphs,
         .verify = o->verify_weights,

@@ -30,9 +30,12 @@ struct conv_opts {
     const char *fallback;           /* why no GPU was chosen, for view_model; NULL */
     const char *cuda_path;          /* as the option; NULL: auto */
     int device, threads, ctx, slots;
-    int graphs;       /* CUDA graphs kept; 0: the engine's default, negative: none */
-    const char *spec; /* as the option; NULL: auto */
-    int draft;        /* drafts of every round; 0: as measured */
+    int graphs;                  /* CUDA graphs kept; 0: the engine's default, negative: none */
+    const char *spec;            /* as the option; NULL: auto */
+    int draft;                   /* drafts of every round; 0: as measured */
+    int max_draft, verify_width; /* as engine_opts */
+    const char *draft_head;      /* as the option; NULL: auto */
+    bool fast_head;
     bool verify_weights;
     const char *template; /* NULL: the model's own; a name, or a template file */
     const char *effort;   /* NULL: default */

@@ -28,8 +28,7 @@ static int check(struct engine *g, const struct engine_draft *d, struct err *e)
     return kv_writable(&g->pool, &s->kv, s->len - 1, s->len - 1 + d->depth, e);
 }
 
-/* Ids and margins of the logits of n rows. */
-static int choose(struct engine *g, int n, int32_t *ids, float *margins, struct err *e)
+int engine_choose(struct engine *g, int n, int32_t *ids, float *margins, struct err *e)
 {
     if (g->ops->best) {
         return g->ops->best(g->b, n, ids, margins, e);
@@ -63,7 +62,7 @@ static int draft_step(struct engine *g, struct engine_draft *const *who, const i
         rc = g->ops->mtp_head(g->b, rows, n, e);
     }
     if (rc == 0) {
-        rc = choose(g, n, ids, margins, e);
+        rc = engine_choose(g, n, ids, margins, e);
     }
     for (int i = 0; i < n && rc == 0; i++) {
         who[i]->ids[who[i]->steps] = ids[i];

@@ -66,6 +66,8 @@ static void fill_info(struct engine *g, const struct engine_source *s, const str
                                    .max_draft = g->max_draft,
                                    .verify_width = g->width,
                                    .mtp = g->mtp,
+                                   .head_copy = g->w.w.head_copy.data != NULL,
+                                   .fast_head = g->fast,
                                    .no_verify = g->ops->fold ? NULL : NO_VERIFY,
                                    .eos = g->m.eos,
                                    .n_eos = g->m.n_eos};
@@ -117,7 +119,7 @@ static int prepare(struct engine *g, const struct engine_source *s, const struct
         g->m.shape.mtp = false;
     }
     if (rc == 0) {
-        rc = model_weights_read(s, &g->m, &g->w, e);
+        rc = model_weights_read(s, &g->m, o->draft_head, o->fast_head, &g->w, e);
     }
     if (rc < 0) {
         return rc;
@@ -126,6 +128,7 @@ static int prepare(struct engine *g, const struct engine_source *s, const struct
         g->m.shape.vocab_used = o->vocab_used;
     }
     g->mtp = g->m.shape.mtp;
+    g->fast = o->fast_head && g->w.w.head_copy.data;
     g->max_draft = g->mtp ? drafts_of(o) : 0;
     g->width = engine_width_of(o);
     g->kv_format = o->kv == EKV_F32 ? BE_KV_F32 : o->kv == EKV_F8 ? BE_KV_F8 : BE_KV_F16;
@@ -162,6 +165,7 @@ int engine_open_source(const struct engine_source *s, const struct engine_opts *
         engine_close(g);
         return rc;
     }
+    g->ops->fast_head(g->b, g->fast);
     g->plan = g->ops->plan ? plan_line(&plan) : NULL;
     open_tables(g, bo.slots, bo.pages);
     fill_info(g, s, o);

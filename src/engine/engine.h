@@ -24,6 +24,9 @@ struct container;
 
 enum engine_backend { EB_AUTO, EB_CPU, EB_CUDA }; /* AUTO: CUDA where there is a device */
 enum engine_kv { EKV_AUTO, EKV_F32, EKV_F16, EKV_F8 };
+/* What drafts multiply by: the file's 4-bit copy of the head where it has one; the head
+ * itself; a 4-bit copy, made at open where the file has none. */
+enum engine_draft_head { EDH_AUTO, EDH_FULL, EDH_Q4 };
 enum engine_cuda_path { ECP_AUTO, ECP_SM80, ECP_SM90 };
 
 struct engine_opts {
@@ -45,6 +48,10 @@ struct engine_opts {
      * one sequence in a step (0: one more than the drafts, at most 16). */
     int max_draft;
     int verify_width;
+    enum engine_draft_head draft_head;
+    /* Verified and plain steps read that copy too: other logits, and now and then another
+     * text. The head itself is asked in some steps, to count how often they disagree. */
+    bool fast_head;
     enum engine_cuda_path cuda_path;
     int graphs;  /* CUDA graphs kept; 0: 16, negative: none */
     bool verify; /* compare the weights on the device with the model file */
@@ -79,7 +86,8 @@ struct engine_info {
     int ctx, vocab, vocab_used, slots, hidden, layers;
     int max_draft, verify_width; /* the caps: 0 drafts without an MTP layer */
     bool mtp;
-    const char *no_verify; /* NULL: drafts can be verified; else why not */
+    bool head_copy, fast_head; /* drafts read a 4-bit copy of the head; all steps do */
+    const char *no_verify;     /* NULL: drafts can be verified; else why not */
     const int32_t *eos;
     int n_eos;
 };
@@ -278,8 +286,9 @@ struct engine_counters {
     uint64_t prefill_tokens, decode_rows, decode_steps; /* verified rows and steps too */
     uint64_t draft_rows, draft_steps;
     double prefill_s, decode_s, draft_s;
-    uint64_t kernels, graphs; /* kernels launched, alone or in graphs; graphs replayed */
-    double upload_s;          /* the weights' way to the device, at open */
+    uint64_t kernels, graphs;  /* kernels launched, alone or in graphs; graphs replayed */
+    uint64_t compared, differ; /* fast head: rows asked of both heads, other likeliest ids */
+    double upload_s;           /* the weights' way to the device, at open */
 };
 struct engine_counters engine_counters(const struct engine *g);
 /* Bytes of weights one decode step reads, however many rows it has. */

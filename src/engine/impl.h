@@ -46,6 +46,8 @@ struct engine {
     int max_draft; /* the deepest chain of drafts; 0: no MTP layer */
     int width;     /* rows of one sequence in a step at most */
     bool mtp;      /* the MTP layer's cache is kept */
+    bool fast;     /* the head reads its copy */
+    int unasked;   /* steps since the head itself was asked */
     char digest[65];
 
     struct kv_pool pool;
@@ -81,6 +83,8 @@ int engine_seq_of(struct engine *g, int seq, struct seq **out, struct err *e);
 /* The sequence, ready for n more tokens. */
 int engine_ready_for(struct engine *g, int seq, int n, struct seq **out, struct err *e);
 int engine_check_tokens(const struct engine *g, const int32_t *tokens, int n, struct err *e);
+/* The likeliest ids of the last head call's n rows, and their margins. */
+int engine_choose(struct engine *g, int n, int32_t *ids, float *margins, struct err *e);
 /* The outputs and the rows that wait for engine_commit are gone. */
 void engine_forget(struct engine *g);
 

@@ -143,7 +143,10 @@ static void on_host(const struct engine *g, const struct be_opts *bo, struct eng
     const struct be_weights *w = &g->w.w;
     out->free = mem_available();
     out->weights = g->w.step_bytes;
-    out->weights += g->mtp ? g->w.draft_bytes - bytes(&w->head) : 0;
+    const struct tensor *draft = w->head_copy.data ? &w->head_copy : &w->head;
+    const struct tensor *step = g->fast ? draft : &w->head;
+    out->weights += bytes(&w->head) + bytes(&w->head_copy) - bytes(step);
+    out->weights += g->mtp ? g->w.draft_bytes - bytes(draft) : 0;
     out->weights += w->embed.data != w->head.data ? bytes(&w->embed) : 0;
     out->page = plan_token_bytes(&g->m.shape, g->kv_format) * BE_PAGE;
     out->kv = out->page * (uint64_t)bo->pages;

@@ -13,6 +13,8 @@
 
 #include "base/mem.h"
 
+#define COPY_NAME "lm_head.q4.weight"
+
 enum form { F_MATRIX, F_NORM, F_PLAIN, F_A_LOG };
 
 struct reader {
@@ -216,8 +218,29 @@ static uint64_t layer_bytes(const struct be_layer *l)
     return n;
 }
 
+/* The 4-bit copy of the head, if it is to be had and is smaller than the head: the
+ * file's, else, where it was asked for, one made here. */
+static int take_copy(const struct engine_source *src, const struct be_shape *s,
+                     enum engine_draft_head drafts, bool fast, struct model_weights *w,
+                     struct err *e)
+{
+    const bool asked = fast || (s->mtp && drafts == EDH_Q4);
+    const bool wanted = asked || (s->mtp && drafts == EDH_AUTO);
+    if (!wanted || w->w.head.dtype == DT_Q4_G64) {
+        return 0;
+    }
+    if (src->find(src->ctx, COPY_NAME)) {
+        struct reader r = {.src = src, .out = w};
+        return take(&r, COPY_NAME, F_MATRIX, s->vocab, s->hidden, &w->w.head_copy, e);
+    }
+    int rc = asked ? head_copy_make(&w->w.head, &w->copy, e) : 0;
+    w->w.head_copy = w->copy.t;
+    return rc;
+}
+
 int model_weights_read(const struct engine_source *src, struct model_config *m,
-                       struct model_weights *out, struct err *e)
+                       enum engine_draft_head drafts, bool fast, struct model_weights *out,
+                       struct err *e)
 {
     struct model_weights w = {0};
     if (!src->find(src->ctx, "mtp.fc.weight")) {
@@ -231,17 +254,20 @@ int model_weights_read(const struct engine_source *src, struct model_config *m,
         r.fill = true;
         rc = take_model(&r, m, e);
     }
+    rc = rc < 0 ? rc : take_copy(src, &m->shape, drafts, fast, &w, e);
     if (rc < 0) {
         model_weights_fini(&w);
         return rc;
     }
     w.w.layers = w.layers;
-    w.step_bytes = bytes(&w.w.head);
+    const bool copy = w.w.head_copy.data != NULL;
+    w.step_bytes = bytes(fast && copy ? &w.w.head_copy : &w.w.head);
     for (int i = 0; i < m->shape.layers; i++) {
         w.step_bytes += layer_bytes(&w.layers[i]);
     }
     if (m->shape.mtp) {
-        w.draft_bytes = bytes(&w.w.mtp_fc) + layer_bytes(&w.w.mtp_layer) + bytes(&w.w.head);
+        w.draft_bytes = bytes(&w.w.mtp_fc) + layer_bytes(&w.w.mtp_layer) +
+                        bytes(copy ? &w.w.head_copy : &w.w.head);
     }
     *out = w;
     return 0;
@@ -251,5 +277,6 @@ void model_weights_fini(struct model_weights *w)
 {
     free(w->layers);
     free(w->vectors);
+    head_copy_free(&w->copy);
     *w = (struct model_weights){0};
 }

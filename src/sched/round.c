@@ -85,28 +85,28 @@ static int compute(struct engine *g, struct slot *const *slots, int n, struct wo
 }
 
 static void account(struct spec *spec, struct slot *const *slots, int n, const struct work *w,
-                    const int *kept, double draft_s, double step_s, struct round_cost *cost)
+                    const int *kept, const struct view_spec *round, struct round_cost *cost)
 {
     struct view_spec one[COST_ROWS] = {0};
     struct view_spec *stats[COST_ROWS];
     int accepted[COST_ROWS];
     for (int i = 0; i < n; i++) {
-        one[i] = (struct view_spec){.draft_s = draft_s, .verify_s = step_s};
+        one[i] = *round;
         stats[i] = &one[i];
         accepted[i] = kept[i] > 0 ? kept[i] - 1 : 0;
     }
-    spec_learn(spec, w->part, n, accepted, step_s, stats);
+    spec_learn(spec, w->part, n, accepted, round->verify_s, stats);
     for (int i = 0; i < n; i++) {
         struct job_stats *st = &slots[i]->job->stats;
         st->rounds++;
         st->drafted += w->part[i].n;
         st->accepted += accepted[i];
         view_spec_add(&st->spec, &one[i]);
-        one[i].draft_s = one[i].verify_s = 0; /* the sequences share the round's time */
+        one[i].draft_s = one[i].verify_s = 0; /* the sequences share these */
+        one[i].compared = one[i].differ = 0;
         view_spec_add(&cost->spec, &one[i]);
     }
-    cost->spec.draft_s += draft_s;
-    cost->spec.verify_s += step_s;
+    view_spec_add(&cost->spec, round);
 }
 
 void round_run(struct engine *g, struct spec *spec, struct slot *const *slots, int n,
@@ -115,6 +115,7 @@ void round_run(struct engine *g, struct spec *spec, struct slot *const *slots, i
     struct work w = {.rows = 0};
     struct err e = ERR_INIT;
     int kept[COST_ROWS] = {0};
+    const struct engine_counters before = engine_counters(g);
     const int64_t start = clock_now(clock_real());
     *cost = (struct round_cost){.rows = 0};
     for (int i = 0; i < n; i++) {
@@ -130,7 +131,12 @@ void round_run(struct engine *g, struct spec *spec, struct slot *const *slots, i
     const double step_s = elapsed(mid);
     cost->rows = w.rows;
     if (rc == 0) {
-        account(spec, slots, n, &w, kept, draft_s, step_s, cost);
+        const struct engine_counters after = engine_counters(g);
+        const struct view_spec round = {.draft_s = draft_s,
+                                        .verify_s = step_s,
+                                        .compared = after.compared - before.compared,
+                                        .differ = after.differ - before.differ};
+        account(spec, slots, n, &w, kept, &round, cost);
     }
     const double took = elapsed(start);
     cost->spec.host_s += took - draft_s - step_s;

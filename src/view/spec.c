@@ -12,6 +12,8 @@ void view_spec_add(struct view_spec *to, const struct view_spec *more)
             to->accepted[s][i] += more->accepted[s][i];
         }
     }
+    to->compared += more->compared;
+    to->differ += more->differ;
     to->draft_s += more->draft_s;
     to->verify_s += more->verify_s;
     to->host_s += more->host_s;

@@ -13,6 +13,8 @@ struct view_spec {
     uint64_t tokens[VS_COUNT]; /* that came out of them */
     /* by source and place in the draft, first 0; NONE's stay 0 */
     uint32_t drafted[VS_COUNT][VIEW_DRAFTS], accepted[VS_COUNT][VIEW_DRAFTS];
+    uint64_t compared, differ; /* --fast-head: rows for which the head itself was asked too, and
+                                  found another token likeliest */
     double draft_s, verify_s, host_s; /* a round's time: making drafts, the model and the draw,
                                          everything between */
 };

@@ -135,6 +135,48 @@ static void beside_the_cpu(enum engine_kv kv, double limit, int prompt)
     engine_close(cpu);
 }
 
+/* ---- the copy of the head ---- */
+
+/* Drafts read the 4-bit copy, with the fast head all steps do; now and then they ask the
+ * head itself and go on with the copy. */
+static void heads(void)
+{
+    enum { N = 18 };
+    struct engine_opts fast = {.kv = EKV_F16, .fast_head = true, .verify = true};
+    struct engine_opts copy = {.kv = EKV_F16, .draft_head = EDH_Q4};
+    struct engine *g[3] = {open_engine(EB_CUDA, &fast), open_engine(EB_CPU, &fast),
+                           open_engine(EB_CUDA, &copy)};
+    static float out[3][TM_VOCAB];
+    int seq[3];
+    int32_t first[3];
+    double worst = 0, other = 1e9;
+    struct err e = ERR_INIT;
+    for (int k = 0; k < 3; k++) {
+        seq[k] = open_seq(g[k]);
+    }
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < 3; k++) {
+            decode(g[k], &seq[k], &text[i], 1, out[k]);
+        }
+        const double d = distance(out[0], out[1]), f = distance(out[2], out[1]);
+        worst = d > worst ? d : worst;
+        other = f < other ? f : other;
+    }
+    ok(worst < 0.005, "with the fast head logits are within %.4f of the CPU's", worst);
+    ok(other > 0.02, "which are others than the head's (%.3f away)", other);
+    const struct engine_counters a = engine_counters(g[0]), b = engine_counters(g[1]);
+    ok(a.compared == 1 && b.compared == 1, "the head itself was asked for one row of %d", N);
+    ok(engine_counters(g[2]).compared == 0 && !engine_info(g[2])->fast_head &&
+           engine_info(g[2])->head_copy && engine_info(g[0])->fast_head,
+       "and never without --fast-head");
+    for (int k = 0; k < 3; k++) {
+        must(engine_mtp_draft(g[k], seq[k], text[90], 1, &first[k], &e), &e);
+        engine_close(g[k]);
+    }
+    ok(first[0] == first[1] && first[2] == first[1], "the first draft is the CPU's (%d, %d, %d)",
+       first[0], first[2], first[1]);
+}
+
 /* ---- the same bits ---- */
 
 static void fill(struct engine *g, int seq, int len)
@@ -500,6 +542,7 @@ int main(void)
     if (!QUICK) {
         beside_the_cpu(EKV_F8, 0.1, 3);
     }
+    heads();
     company();
     cuts();
     if (!QUICK) {

@@ -403,6 +403,12 @@ uint64_t engine_bytes_per_draft(const struct engine *g)
     return 5;
 }
 
+struct engine_counters engine_counters(const struct engine *g)
+{
+    (void)g;
+    return (struct engine_counters){.decode_steps = 0};
+}
+
 int engine_logprobs(struct engine *g, int output, int32_t id, int n_top, struct engine_logprob *out,
                     struct err *e)
 {
