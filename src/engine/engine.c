@@ -393,6 +393,20 @@ uint64_t engine_bytes_per_step(const struct engine *g)
     return n;
 }
 
+struct engine_guess engine_guess_costs(const struct engine *g)
+{
+    const double token = (double)(engine_bytes_per_row(g, 1) - engine_bytes_per_row(g, 0));
+    int attention = 0;
+    for (int i = 0; i < g->m.shape.layers; i++) {
+        attention += g->m.shape.attention[i] != 0;
+    }
+    const bool device = g->ops->plan != NULL; /* reads weights and cache once for all rows */
+    return (struct engine_guess){.context = token / (double)g->w.step_bytes,
+                                 .draft = attention > 0 ? 1.0 / attention : 0,
+                                 .row = device ? 0.06 : 0.25,
+                                 .shared = device};
+}
+
 uint64_t engine_bytes_per_row(const struct engine *g, int depth)
 {
     struct be_shape main_only = g->m.shape;

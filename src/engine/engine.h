@@ -297,6 +297,14 @@ uint64_t engine_bytes_per_step(const struct engine *g);
 uint64_t engine_bytes_per_row(const struct engine *g, int depth);
 /* Bytes of weights that one draft step reads; 0 without an MTP layer. */
 uint64_t engine_bytes_per_draft(const struct engine *g);
+/* First guesses at costs, in parts of a step of one row: what a token of context adds to
+ * it (by bytes), the MTP layer's part of that, whether rows of one sequence share it, and
+ * what a further row adds. */
+struct engine_guess {
+    double context, draft, row;
+    bool shared;
+};
+struct engine_guess engine_guess_costs(const struct engine *g);
 /* What the device's own memory gives, in GB (1e9 bytes) per second; QE_UNSUPPORTED
  * when the backend computes in host memory. */
 int engine_bandwidth(struct engine *g, size_t bytes, double *read, double *copy, struct err *e);

@@ -135,32 +135,39 @@ struct plan {
     const struct curve *curve[COST_ROWS];
     bool mtp[COST_ROWS];
     int n;
+    int context[COST_ROWS];
     int rows[COST_ROWS];
 };
 
 /* Tokens per second of the rows handed out; 0 while costs are not known. */
 static double speed(const struct spec *s, const struct plan *p)
 {
-    double tokens = p->n, rows = p->n, drafts = 0;
+    double tokens = p->n, rows = p->n, drafts = 0, context = 0;
     for (int step = 0; step < VIEW_DRAFTS; step++) { /* draft steps, each for those left */
         int seqs = 0;
         float chance = 0;
+        double read = 0;
         for (int i = 0; i < p->n; i++) {
             if (p->mtp[i] && step < p->rows[i]) {
                 const float here = step > 0 ? p->curve[i]->made[step - 1] : 1;
                 chance = here > chance ? here : chance;
+                read += p->context[i];
                 seqs++;
             }
         }
-        drafts += seqs > 0 ? (double)chance * cost_draft(&s->cost, seqs) : 0;
+        read = cost_context(&s->cost, read * s->cost.guess.draft);
+        drafts += seqs > 0 ? (double)chance * (cost_draft(&s->cost, seqs) + read) : 0;
     }
     for (int i = 0; i < p->n; i++) {
+        double readers = 1;
         for (int k = 0; k < p->rows[i]; k++) {
             tokens += (double)p->curve[i]->used[k];
             rows += (double)p->curve[i]->made[k];
+            readers += s->cost.guess.shared ? 0 : (double)p->curve[i]->made[k];
         }
+        context += readers * p->context[i];
     }
-    const double seconds = drafts + cost_step(&s->cost, rows);
+    const double seconds = drafts + cost_step(&s->cost, rows) + cost_context(&s->cost, context);
     return seconds > 0 ? tokens / seconds : 0;
 }
 
@@ -194,9 +201,9 @@ static double hand_out(const struct spec *s, struct plan *p, int least)
     return best;
 }
 
-static double alone(const struct spec *s, const struct curve *c, bool mtp)
+static double alone(const struct spec *s, const struct curve *c, bool mtp, int context)
 {
-    struct plan p = {.curve = {c}, .mtp = {mtp}, .n = 1};
+    struct plan p = {.curve = {c}, .mtp = {mtp}, .n = 1, .context = {context}};
     return c->most > 0 ? hand_out(s, &p, 1) : 0;
 }
 
@@ -221,16 +228,20 @@ static void measured(const struct spec *s, struct spec_part *p, const struct off
 {
     struct plan plan = {.n = n};
     bool probe = false;
+    double context = 0;
     for (int i = 0; i < n; i++) {
-        const double by_mtp = alone(s, &o[i].mtp, true);
-        const double by_text = alone(s, &o[i].suffix, false);
+        const double by_mtp = alone(s, &o[i].mtp, true, p[i].context);
+        const double by_text = alone(s, &o[i].suffix, false, p[i].context);
         plan.mtp[i] = by_mtp > by_text;
+        plan.context[i] = p[i].context;
+        context += p[i].context;
         plan.curve[i] = plan.mtp[i] ? &o[i].mtp : &o[i].suffix;
         probe |= s->mtp && p[i].q->quiet >= TRY_AGAIN && o[i].mtp.most > 0;
     }
     const struct plan none = plan;
-    const bool blank = s->free && (s->cost.step[n].n < KNOW_FIRST ||
-                                   s->cost.round - s->cost.step[n].when > KNOW_AGAIN);
+    const bool blank =
+        s->free && (s->cost.step[n].n < KNOW_FIRST || !cost_knows_depth(&s->cost, context / n) ||
+                    s->cost.round - s->cost.step[n].when > KNOW_AGAIN);
     if (blank) {
         memset(plan.rows, 0, sizeof plan.rows);
     } else if (hand_out(s, &plan, s->free ? 0 : n) < WORTH * speed(s, &none) && s->free) {
@@ -253,9 +264,11 @@ static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n,
 {
     struct engine_draft d[COST_ROWS];
     int who[COST_ROWS], k = 0, steps = 0;
+    double context = 0;
     for (int i = 0; i < n; i++) {
         if (p[i].source == VS_MTP) {
             who[k] = i;
+            context += p[i].context;
             d[k++] = (struct engine_draft){.seq = p[i].seq,
                                            .next = p[i].pending,
                                            .depth = p[i].ceiling,
@@ -275,7 +288,8 @@ static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n,
         steps = d[i].steps > steps ? d[i].steps : steps;
     }
     if (rc == 0) {
-        cost_add(&s->cost.draft[k], clock_seconds(clock_now(clock_real()) - start) / steps,
+        const double each = clock_seconds(clock_now(clock_real()) - start) / steps;
+        cost_add(&s->cost.draft[k], cost_bare(&s->cost, each, context * s->cost.guess.draft),
                  s->cost.round);
     }
     return rc;
@@ -298,6 +312,7 @@ int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, str
         }
         p[i].source = VS_NONE;
         p[i].n = p[i].steps = p[i].ceiling = 0;
+        p[i].context = engine_seq_len(g, p[i].seq);
         p[i].class = o[i].guess.class;
     }
     if (s->draft) {
@@ -358,12 +373,17 @@ void spec_learn(struct spec *s, const struct spec_part *p, int n, const int *acc
                 double step_s, struct view_spec *const *stats)
 {
     int rows = n;
+    double context = 0;
     for (int i = 0; i < n; i++) {
         rows += p[i].n;
+        context += (double)p[i].context * (s->cost.guess.shared ? 1 : 1 + p[i].n);
         if (p[i].q) {
             seq_learn(p[i].q, &p[i], accepted[i]);
         }
         count_part(stats[i], &p[i], accepted[i]);
     }
-    cost_add(&s->cost.step[rows], step_s, s->cost.round);
+    if (rows == n) {
+        cost_plain(&s->cost, n, context, step_s);
+    }
+    cost_add(&s->cost.step[rows], cost_bare(&s->cost, step_s, context), s->cost.round);
 }

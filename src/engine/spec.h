@@ -73,6 +73,7 @@ struct spec_part {
     int n;       /* drafts */
     int ceiling; /* MTP: how many it was asked for */
     int steps;   /* MTP: steps made */
+    int context; /* tokens before the pending one */
     enum suffix_class class;
     int32_t ids[VIEW_DRAFTS];
 };

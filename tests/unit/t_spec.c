@@ -280,7 +280,7 @@ static void measure(struct cost_mean *m, double s, int times)
 static void costs_lie_between(void **state)
 {
     (void)state;
-    struct cost c = {.draft_share = 0.1, .round = 1};
+    struct cost c = {.draft_share = 0.1, .guess = {.row = 0.06}, .round = 1};
     assert_true(cost_step(&c, 3) == 0);
     measure(&c.step[1], 1, 4);
     assert_true(cost_step(&c, 1) == 1);
@@ -335,6 +335,29 @@ static void words(void **state)
     assert_int_equal(spec_mode_of("ngram"), -1);
 }
 
+/* What context costs is told from plain steps of several depths, and then foretold. */
+static void context_has_a_price(void **state)
+{
+    (void)state;
+    struct cost c = {.guess = {.context = 1e-4, .row = 0.06}, .round = 1};
+    for (int i = 0; i < 8; i++) {
+        cost_plain(&c, 1, 100 + i, 1 + 3e-4 * (100 + i));
+    }
+    assert_float_equal(cost_context(&c, 1000), 0.1 * 1.03, 0.01); /* the guess, as yet */
+    assert_true(cost_knows_depth(&c, 1000) && !cost_knows_depth(&c, 6000));
+    for (int i = 0; i < 8; i++) {
+        cost_plain(&c, 1, 6000 + i, 1 + 3e-4 * (6000 + i));
+    }
+    assert_true(cost_knows_depth(&c, 6000));
+    assert_float_equal(cost_context(&c, 1000), 0.3, 0.01);
+    assert_float_equal(cost_bare(&c, 1 + 3e-4 * 6000, 6000), 1, 0.03);
+    assert_true(cost_bare(&c, 0.4, 6000) > 0); /* never nothing */
+    cost_plain(&c, 1, 6000, 50);               /* someone else's work */
+    assert_true(cost_context(&c, 1000) < 0.45);
+    cost_plain(&c, 4, 4 * 40000, 9); /* several rows tell of depth alone */
+    assert_true(cost_knows_depth(&c, 40000) && cost_context(&c, 1000) < 0.45);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +369,7 @@ int main(void)
         cmocka_unit_test(ladder_climbs_and_sinks),
         cmocka_unit_test(ladder_counts_only_what_fired),
         cmocka_unit_test(costs_lie_between),
+        cmocka_unit_test(context_has_a_price),
         cmocka_unit_test(costs_fall_faster_than_they_rise),
         cmocka_unit_test(words),
     };
