@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "kernels/sample.h"
 #include "tests/cuda/engtest.h"
+#include "tests/cuda/replaytest.h"
 #include "tests/cuda/spectest.h"
 #include "tests/cuda/testmodel.h"
 
@@ -552,6 +553,11 @@ int main(void)
     draws();
     caps();
     spectest_run(open_cuda, text);
+#ifdef QUASAR_TEST_EMULATED
+    replaytest_run(open_cuda, text, 4);
+#else
+    replaytest_run(open_cuda, text, 110);
+#endif
 #ifdef QUASAR_TEST_EMULATED
     no_room();
 #endif
