@@ -63,7 +63,6 @@ void spec_seq_reset(struct spec_seq *q)
         [SC_8] = {0.65F, 0.85F},     [SC_12] = {0.8F, 0.92F},   [SC_20] = {0.9F, 0.95F},
         [SC_40] = {0.95F, 0.97F},
     };
-    suffix_clear(&q->text);
     ladder_init(&q->ladder);
     memcpy(q->rate, rates, sizeof rates);
     q->quiet = 0;
@@ -87,8 +86,7 @@ void spec_seq_free(struct spec_seq *q)
 
 void spec_seq_prompt(struct spec_seq *q, const int32_t *ids, int n)
 {
-    suffix_clear(&q->text);
-    suffix_push(&q->text, ids, n);
+    suffix_begin(&q->text, ids, n);
 }
 
 void spec_seq_push(struct spec_seq *q, const int32_t *ids, int n)

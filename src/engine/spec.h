@@ -54,9 +54,11 @@ struct spec_seq {
 
 struct spec_seq *spec_seq_create(void);
 void spec_seq_free(struct spec_seq *q); /* NULL is allowed */
-/* Another conversation begins. */
+/* Another conversation of the same session begins, or the same one from another place:
+ * what was learnt of it is forgotten, its text is not. */
 void spec_seq_reset(struct spec_seq *q);
-/* The text so far begins anew with a prompt; the rates stay. */
+/* The text now is a prompt. Earlier prompts with their answers, those that it does not go
+ * on from too, stay a source of drafts as long as there is room (SUFFIX_MOST). */
 void spec_seq_prompt(struct spec_seq *q, const int32_t *ids, int n);
 /* Tokens that were decided. */
 void spec_seq_push(struct spec_seq *q, const int32_t *ids, int n);

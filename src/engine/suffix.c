@@ -15,6 +15,7 @@
 #define SPAN       24  /* tokens after a departure, in either text, that are searched */
 #define FOUND      4   /* agreed tokens after which the passage counts as found again */
 #define FIRST_BITS 10
+#define GAP        (-1) /* between two texts: no token */
 
 void suffix_init(struct suffix *s)
 {
@@ -38,7 +39,7 @@ static void forget_places(struct suffix *s)
 
 void suffix_clear(struct suffix *s)
 {
-    s->n = 0;
+    s->n = s->from = 0;
     s->at = s->left_at = -1;
     s->run = s->left_for = 0;
     if (s->head) {
@@ -80,6 +81,7 @@ static void grow(struct suffix *s)
         const int drop = s->n / 2;
         s->n -= drop;
         memmove(s->ids, s->ids + drop, (size_t)s->n * sizeof *s->ids);
+        s->from = s->from >= drop ? s->from - drop : -1;
         s->at = s->at >= drop ? s->at - drop : -1;
         s->left_at = s->left_at >= drop ? s->left_at - drop : -1;
         rebuild(s);
@@ -173,6 +175,21 @@ void suffix_push(struct suffix *s, const int32_t *ids, int n)
     }
 }
 
+void suffix_begin(struct suffix *s, const int32_t *ids, int n)
+{
+    const int held = s->from >= 0 ? s->n - s->from : n + 1;
+    if (held <= n &&
+        (held == 0 || memcmp(s->ids + s->from, ids, (size_t)held * sizeof *ids) == 0)) {
+        suffix_push(s, ids + held, n - held);
+        return;
+    }
+    const int32_t gap = GAP;
+    suffix_push(s, &gap, 1);
+    s->from = s->n;
+    s->at = s->left_at = -1;
+    suffix_push(s, ids, n);
+}
+
 static enum suffix_class class_of(const struct suffix *s, int match)
 {
     if (s->left_at >= 0) {
@@ -219,6 +236,10 @@ void suffix_guess(struct suffix *s, int most, struct suffix_guess *out)
     out->class = class_of(s, match);
     for (int i = 0; i < most; i++) {
         const int p = s->at + i;
-        out->ids[out->n++] = p < s->n ? s->ids[p] : out->ids[p - s->n];
+        const int32_t id = p < s->n ? s->ids[p] : out->ids[p - s->n];
+        if (id == GAP) {
+            return;
+        }
+        out->ids[out->n++] = id;
     }
 }

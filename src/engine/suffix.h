@@ -13,6 +13,9 @@
  * anchor looks for the place where both go on together, so that a copy with small
  * edits keeps being predicted.
  *
+ * The text may be several in a row: suffix_begin starts one that has its end in view
+ * alone, while the earlier ones stay places to draft from.
+ *
  * Memory: twelve to twenty bytes a token, at most SUFFIX_MOST tokens (the older half
  * is dropped then). Appending is O(1) amortised, guessing O(1) chain steps.
  */
@@ -40,6 +43,7 @@ struct suffix {
     int32_t *prev; /* where the 4-gram that ends here ended before; -1: nowhere */
     int32_t *head; /* by hash: where such a 4-gram ended last */
     int n, cap, bits;
+    int from; /* where the present text starts; -1: its start was dropped */
 
     int at;       /* anchor: what is expected next stands here; -1: no anchor */
     int run;      /* tokens that agreed since the anchor was cast */
@@ -59,6 +63,9 @@ void suffix_fini(struct suffix *s);
 /* Forgets the text. */
 void suffix_clear(struct suffix *s);
 void suffix_push(struct suffix *s, const int32_t *ids, int n);
+/* The present text is ids: pushes what is new where they go on from it, else ends it and
+ * pushes all of them. */
+void suffix_begin(struct suffix *s, const int32_t *ids, int n);
 /* What comes after the text: most tokens, at most SUFFIX_DRAFTS. */
 void suffix_guess(struct suffix *s, int most, struct suffix_guess *out);
 

@@ -335,6 +335,67 @@ static void words(void **state)
     assert_int_equal(spec_mode_of("ngram"), -1);
 }
 
+/* A turn that goes on from the text adds what is new; one that departs from it finds the
+ * earlier answer again, and nothing is drafted across the end of a text. */
+static void earlier_turns_are_a_source(void **state)
+{
+    (void)state;
+    enum { P = 60, A = 40 };
+    int32_t prompt[P + A], edited[P];
+    for (int i = 0; i < P + A; i++) {
+        prompt[i] = 1000 + i;
+    }
+    struct spec_seq *q = spec_seq_create();
+    struct suffix_guess g;
+    spec_seq_prompt(q, prompt, P);
+    spec_seq_push(q, prompt + P, A);
+    assert_int_equal(q->text.n, P + A);
+    spec_seq_prompt(q, prompt, P + A); /* the next turn: nothing new yet */
+    assert_int_equal(q->text.n, P + A);
+    suffix_guess(&q->text, 8, &g);
+    assert_int_equal(g.n, 0);
+    memcpy(edited, prompt, sizeof edited);
+    edited[10] = 7; /* asked again in other words */
+    spec_seq_reset(q);
+    spec_seq_prompt(q, edited, P);
+    assert_int_equal(q->text.n, P + A + 1 + P);
+    suffix_guess(&q->text, 8, &g);
+    assert_int_equal(g.n, 8);
+    assert_memory_equal(g.ids, prompt + P, 8 * sizeof *g.ids);
+    spec_seq_push(q, prompt + P, A - 3); /* the same answer */
+    suffix_guess(&q->text, 8, &g);
+    assert_int_equal(g.n, 3); /* then the first text was over */
+    assert_memory_equal(g.ids, prompt + P + A - 3, 3 * sizeof *g.ids);
+    spec_seq_prompt(q, prompt, 2); /* a shorter one is another */
+    assert_int_equal(q->text.from, q->text.n - 2);
+    spec_seq_free(q);
+}
+
+/* However many turns there are, memory is bounded, and the present text is found again
+ * when the older half went. */
+static void many_turns(void **state)
+{
+    (void)state;
+    enum { P = 3000 };
+    int32_t prompt[P];
+    struct spec_seq *q = spec_seq_create();
+    for (int turn = 0; turn < 120; turn++) {
+        for (int i = 0; i < P; i++) {
+            prompt[i] = draw(5000);
+        }
+        spec_seq_prompt(q, prompt, P);
+        assert_true(q->text.n <= SUFFIX_MOST && q->text.cap <= SUFFIX_MOST);
+        assert_true(q->text.from == q->text.n - P || q->text.from == -1);
+        assert_memory_equal(q->text.ids + q->text.n - P, prompt, sizeof prompt);
+        spec_seq_push(q, prompt + 100, 30);
+        struct suffix_guess g;
+        suffix_guess(&q->text, 8, &g);
+        assert_int_equal(g.n, 8);
+        assert_memory_equal(g.ids, prompt + 130, 8 * sizeof *g.ids);
+    }
+    spec_seq_free(q);
+}
+
 /* What context costs is told from plain steps of several depths, and then foretold. */
 static void context_has_a_price(void **state)
 {
@@ -368,6 +429,8 @@ int main(void)
         cmocka_unit_test(a_text_without_repeats_is_silent),
         cmocka_unit_test(ladder_climbs_and_sinks),
         cmocka_unit_test(ladder_counts_only_what_fired),
+        cmocka_unit_test(earlier_turns_are_a_source),
+        cmocka_unit_test(many_turns),
         cmocka_unit_test(costs_lie_between),
         cmocka_unit_test(context_has_a_price),
         cmocka_unit_test(costs_fall_faster_than_they_rise),
