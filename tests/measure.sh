@@ -6,7 +6,7 @@ q=${QUASAR_BIN:?}
 m=$src/models/demo.qsr
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-echo 1..18
+echo 1..20
 n=0
 result() { # result TEXT STATUS
     n=$((n + 1))
@@ -109,3 +109,12 @@ result 'quasar-bench measures random weights' $?
 "$q" bench --synthetic demo --tier q8 --write "$tmp/s.qsr" >"$tmp/out" 2>"$tmp/err" &&
     "$q" score -m "$tmp/s.qsr" --threads 1 --tokens 1,2,3,4 --json >"$tmp/out" 2>"$tmp/err" && grep -q '"nll":[0-9]' "$tmp/out"
 result 'random weights can be written as a model file' $?
+# drafts: whole answers must be the same, and figures about them
+head -1 "$src/tests/prompts/demo.jsonl" >"$tmp/prompt"
+"$q" bench -m "$m" --backend cpu --threads 1 --what spec --prompts "$tmp/prompt" --reps 1 --json >"$tmp/out" 2>"$tmp/err" &&
+    grep -q '"category":"chat"' "$tmp/out" && grep -q '"tokens_per_round":[1-9]' "$tmp/out" &&
+    grep -q '"least_speed_up":[0-9]' "$tmp/out" && ! grep -q heads_compared "$tmp/out"
+result 'bench answers prompts with and without drafts' $?
+"$q" bench -m "$m" --backend cpu --threads 1 --what spec --prompts "$tmp/prompt" --reps 1 --fast-head --json >"$tmp/out" 2>"$tmp/err" &&
+    grep -q '"heads_compared":[1-9]' "$tmp/out" && grep -q '"heads_differ":[0-9]' "$tmp/out"
+result '--fast-head: how often the heads differ' $?
