@@ -151,6 +151,9 @@ int synth_create(const char *name, const char *tier, struct synth **out, struct 
     if (!d->tied) {
         matrix(s, "", "lm_head.weight", d->vocab, d->hidden);
     }
+    if (tier_has_draft_head(t)) { /* as convert would */
+        matrix(s, "", "lm_head.q4.weight", d->vocab, d->hidden);
+    }
     for (int i = 0; i < d->layers; i++) {
         char prefix[32];
         snprintf(prefix, sizeof prefix, "layers.%d.", i);
