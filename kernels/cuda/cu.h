@@ -259,8 +259,16 @@ struct cu_link {
     struct cu_mm mm;
     struct cu_gdn step;
 };
-/* 1 .. CU_LINKS links over one batch, the products with one work memory. */
-int cu_chain(struct cu_ctx *c, const struct cu_batch *b, const struct cu_link *link, int n);
+/* Memory in which links of a launch hand on their results; one stream's launches share it. */
+struct cu_edges {
+    void *mem; /* cu_edges_bytes, zeroed once */
+    int width; /* the most columns that a link writes */
+};
+size_t cu_edges_bytes(int width);
+/* 1 .. CU_LINKS links over one batch, the products with one work memory. Each link's input
+ * is what the link before writes. edges may be NULL for one link. */
+int cu_chain(struct cu_ctx *c, const struct cu_batch *b, const struct cu_link *link, int n,
+             const struct cu_edges *edges);
 
 /* KV pages of one layer: page p, head h: keys at kv + p * page_stride +
  * h * 256 * 256 elements, values kv_heads * 256 * 256 elements after its keys.

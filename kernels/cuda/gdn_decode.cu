@@ -22,12 +22,6 @@ struct gdn_block_sync {
     }
 };
 
-struct gdn_nothing {
-    __device__ __forceinline__ void operator()() const
-    {
-    }
-};
-
 /*
  * A block has a span's head. Before pdl_wait it reads weights, the span table, S and the
  * convolution state: S and the states were written by this layer's launch of an earlier
@@ -42,8 +36,9 @@ __global__ void __launch_bounds__(THREADS, 2)
         pdl_wait();
         return;
     }
+    const struct gdn_plain ports = {g.proj, g.ld, g.act, g.v_heads};
     gdn_item<WARPS>(b, g, p, (int)blockIdx.x, (int)blockIdx.y, (int)threadIdx.x,
-                    gdn_room_at(cu_smem(), b.rows), gdn_wait(), gdn_block_sync(), gdn_nothing());
+                    gdn_room_at(cu_smem(), b.rows), gdn_wait(), gdn_block_sync(), ports);
 }
 
 static int step(struct cu_ctx *c, const char *name, const struct cu_batch *b,

@@ -3,7 +3,7 @@
 
 /*
  * Gated DeltaNet, step by step, one value head of one span: what the decode kernel and
- * the chain of products (mm_sm90.cu) share. For each row t of the span, with the state
+ * the chain of products (mm_sm90.cuh) share. For each row t of the span, with the state
  * S [128 key][128 value]:
  * S' = e^g S, u = beta (v - S'^T k), S = S' + k u^T, o = S^T q.
  *
@@ -97,23 +97,58 @@ static __device__ __forceinline__ float4 gdn_output(const struct gdn_coef &e, fl
 }
 
 /* The row's activations of one head from o, four columns a lane. */
-static __device__ __forceinline__ void gdn_put_row(const struct cu_gdn &g, int row, int h, int lane,
-                                                   float4 o, float4 z)
+static __device__ __forceinline__ uint2 gdn_row_out(const struct cu_gdn &g, int lane, float4 o,
+                                                    float4 z)
 {
     const float4 y = gdn_gated_norm(o, z, *(const float4 *)(g.gnorm + 4 * lane), g.eps);
     uint2 packed;
     packed.x = f16x2_of_f32(y.x, y.y);
     packed.y = f16x2_of_f32(y.z, y.w);
-    *(uint2 *)(g.act.x + ((size_t)row * (size_t)g.v_heads + (size_t)h) * GDN_D + 4 * lane) = packed;
-    const float2 a = gdn_unpack(packed.x), b = gdn_unpack(packed.y);
-    float sum = (a.x + a.y) + (b.x + b.y);
-    sum += __shfl_xor_sync(GDN_FULL, sum, 1);
-    sum += __shfl_xor_sync(GDN_FULL, sum, 2);
-    sum += __shfl_xor_sync(GDN_FULL, sum, 4);
-    if (lane % 8 == 0) {
-        g.act.sum[(h * 4 + lane / 8) * CU_ROWS + row] = sum;
-    }
+    return packed;
 }
+
+/*
+ * Where a step's inputs come from and its activations go, of one launch: plain values. An
+ * input is asked for, then taken.
+ */
+struct gdn_plain {
+    const float *proj;
+    size_t ld;
+    struct cu_act act;
+    int v_heads;
+    struct asked {
+        float v;
+    };
+    __device__ __forceinline__ struct asked ask(int row, int col) const
+    {
+        return {ld_l2_f32(proj + (size_t)row * ld + col)};
+    }
+    __device__ __forceinline__ float take(const struct asked &a, int, int) const
+    {
+        return a.v;
+    }
+    typedef float4 asked4;
+    __device__ __forceinline__ asked4 ask4(int row, int col) const
+    {
+        return ld_l2_f4(proj + (size_t)row * ld + col);
+    }
+    __device__ __forceinline__ float4 take4(const asked4 &a, int, int) const
+    {
+        return a;
+    }
+    __device__ __forceinline__ void put(int row, int h, int lane, uint2 packed) const
+    {
+        *(uint2 *)(act.x + ((size_t)row * (size_t)v_heads + (size_t)h) * GDN_D + 4 * lane) = packed;
+        const float2 a = gdn_unpack(packed.x), b = gdn_unpack(packed.y);
+        float sum = (a.x + a.y) + (b.x + b.y);
+        sum += __shfl_xor_sync(GDN_FULL, sum, 1);
+        sum += __shfl_xor_sync(GDN_FULL, sum, 2);
+        sum += __shfl_xor_sync(GDN_FULL, sum, 4);
+        if (lane % 8 == 0) {
+            act.sum[(h * 4 + lane / 8) * CU_ROWS + row] = sum;
+        }
+    }
+};
 
 /* Shared memory of an item: [rows of the span][GDN_LD]; partial sums; coefficients. */
 struct gdn_room {
@@ -139,17 +174,17 @@ static __device__ __forceinline__ struct gdn_room gdn_room_at(uint8_t *p, int ro
 }
 
 /*
- * Head h of span number i by threads tid 0 .. 32 WARPS - 1. before() returns when what
- * the kernels or products before wrote is there; sync() is a barrier of these threads;
- * done() is called by a warp after it wrote a row of the output. Before before() it reads
- * weights, the span table, S and the convolution state, which must be there already.
+ * Head h of span number i by threads tid 0 .. 32 WARPS - 1. before() returns when the inputs
+ * may be asked for; sync() is a barrier of these threads; ports: gdn_plain, or the like. Before
+ * before() it reads weights, the span table, S and the convolution state, which must be there
+ * already.
  */
-template <int WARPS, typename BEFORE, typename SYNC, typename DONE>
+template <int WARPS, typename BEFORE, typename SYNC, typename PORTS>
 static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const struct cu_gdn &g,
                                                 const struct gdn_step_args &p, int h, int i_span,
                                                 int tid, const struct gdn_room &room,
                                                 const BEFORE &before, const SYNC &sync,
-                                                const DONE &done)
+                                                const PORTS &ports)
 {
     const int warp = tid / 32, lane = tid % 32;
     float *const x = room.x;
@@ -193,16 +228,21 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
     if (p.accepted) {
         n = p.accepted[i_span] < n ? p.accepted[i_span] : n;
     }
-    const float *proj = g.proj + (size_t)span.first * g.ld;
     float *record = p.record ? p.record + (size_t)span.first * record_ld : NULL;
-    for (int r = warp; r < n && g.act.x; r += WARPS) {
-        cp_async16(smem_addr(x + r * GDN_LD + GDN_CH + 4 * lane),
-                   proj + (size_t)r * g.ld + g.col_z + h * GDN_D + 4 * lane);
+    const int z_col = g.col_z + h * GDN_D + 4 * lane;
+    typename PORTS::asked4 z[CU_ROWS / WARPS] = {};
+#pragma unroll
+    for (int i = 0; i < CU_ROWS / WARPS; i++) {
+        if (warp + i * WARPS < n && g.act.x) {
+            z[i] = ports.ask4(span.first + warp + i * WARPS, z_col);
+        }
     }
     const int gate_row = THREADS - 1 - tid;
     if (gate_row < n) {
-        const float beta = ld_l2_f32(proj + (size_t)gate_row * g.ld + g.col_b + h);
-        const float a = ld_l2_f32(proj + (size_t)gate_row * g.ld + g.col_a + h);
+        const int row = span.first + gate_row;
+        const auto asked_b = ports.ask(row, g.col_b + h), asked_a = ports.ask(row, g.col_a + h);
+        const float beta = ports.take(asked_b, row, g.col_b + h);
+        const float a = ports.take(asked_a, row, g.col_a + h);
         room.coef[gate_row].beta = gdn_beta(beta);
         room.coef[gate_row].decay = expf(gdn_log_decay(g.a_log[h], a, g.dt_bias[h]));
         if (record) {
@@ -219,23 +259,26 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
         const int ch = gdn_channel_of(c, kh, g.k_heads, h);
         /* q and k belong to the first of the heads that share them */
         const bool mine = c >= 256 || h % share == 0;
-        const float *in = proj + g.col_qkv + ch;
+        const int col = g.col_qkv + ch;
         float x0 = old[j][0], x1 = old[j][1], x2 = old[j][2];
-        for (int r0 = 0; r0 < n; r0 += 2) {
-            float v[2];
+        for (int r0 = 0; r0 < n; r0 += 4) {
+            typename PORTS::asked asked[4] = {};
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                v[i] = r0 + i < n ? ld_l2_f32(in + (size_t)(r0 + i) * g.ld) : 0.0f;
+            for (int i = 0; i < 4; i++) {
+                if (r0 + i < n) {
+                    asked[i] = ports.ask(span.first + r0 + i, col);
+                }
             }
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < 4; i++) {
                 if (r0 + i < n) {
-                    x[(r0 + i) * GDN_LD + c] = gdn_conv(taps[j], x0, x1, x2, v[i]);
+                    const float v = ports.take(asked[i], span.first + r0 + i, col);
+                    x[(r0 + i) * GDN_LD + c] = gdn_conv(taps[j], x0, x1, x2, v);
                     x0 = x1;
                     x1 = x2;
-                    x2 = v[i];
+                    x2 = v;
                     if (record && mine) {
-                        record[(size_t)(r0 + i) * record_ld + ch] = v[i];
+                        record[(size_t)(r0 + i) * record_ld + ch] = v;
                     }
                 }
             }
@@ -246,8 +289,14 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
             conv_new[ch + 2 * channels] = x2;
         }
     }
-    cp_async_commit();
-    cp_async_wait<0>();
+#pragma unroll
+    for (int i = 0; i < CU_ROWS / WARPS; i++) {
+        const int r = warp + i * WARPS;
+        if (r < n && g.act.x) {
+            *(float4 *)(x + r * GDN_LD + GDN_CH + 4 * lane) =
+                ports.take4(z[i], span.first + r, z_col);
+        }
+    }
     sync();
     for (int r = warp; r < n; r += WARPS) {
         const float4 q = *(const float4 *)(x + r * GDN_LD + 4 * lane);
@@ -322,9 +371,8 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
         __syncwarp();
         for (int r = warp; r < n; r += WARPS) {
             const float *o = x + r * GDN_LD + 4 * lane;
-            gdn_put_row(g, span.first + r, h, lane, *(const float4 *)o,
-                        *(const float4 *)(o + GDN_CH));
-            done();
+            ports.put(span.first + r, h, lane,
+                      gdn_row_out(g, lane, *(const float4 *)o, *(const float4 *)(o + GDN_CH)));
         }
     }
     if (!p.hold && n > 0) {

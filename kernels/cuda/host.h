@@ -179,6 +179,7 @@ struct backend {
     float *x, *h, *m, *proj, *logits, *rot[CUDA_BATCHES], *pre_rot;
     float *ss[2], *power[2];
     struct cu_act act, act_mid, act_ffn, act_mtp, act_head;
+    struct cu_edges edges;
     uint16_t *xt, *xt_mid;
     void *gdn_work, *attn_work, *gemm_work, *argmax_work, *sample_work;
     int32_t *ids;  /* [CUDA_MAX_OUT], and behind them */

@@ -233,6 +233,16 @@ static void tables(struct maker *m)
         abort();
     }
     p->n_slots = slots(m, slot0, parts, slot);
+    p->finish = calloc((size_t)p->tiles, sizeof *p->finish);
+    if (!p->finish) {
+        abort();
+    }
+    for (int t = 0; t < p->tiles; t++) {
+        if (parts[t] > 1) {
+            p->finish[p->n_finish++] = (struct mm_finish){
+                .tile = t, .mat = mat_of(p, t), .slot0 = slot0[t], .parts = parts[t]};
+        }
+    }
     p->n_runs = m->n;
     int at = -1, phase_slice = -1;
     for (int i = 0; i < m->n; i++) {
@@ -363,6 +373,9 @@ static void tables_free(struct cu_mm_plan *p)
     free(p->run);
     free(p->phase);
     free(p->block);
+    free(p->finish);
+    p->finish = NULL;
+    p->n_finish = 0;
     p->run = NULL;
     p->phase = NULL;
     p->block = NULL;

@@ -16,7 +16,7 @@
  * a time. A run is some steps of one tile inside one slice; a phase is a block's
  * runs in one slice. All runs of a block on the same tile are one contribution to
  * it (a slot of scratch); the contributions of a tile are added in block order by
- * whoever delivers the last one.
+ * whoever delivers the last one, or by the block that the plan says.
  */
 
 #ifdef __cplusplus
@@ -77,6 +77,12 @@ struct mm_block {
     int32_t phase, steps;
 };
 
+/* A tile of several contributions; its n-th of all is finished by block
+ * n * n_blocks / n_finish. CU_SM90. */
+struct mm_finish {
+    int32_t tile, mat, slot0, parts;
+};
+
 struct cu_mm_plan {
     enum cu_path path;
     int n, kg, tiles;
@@ -91,10 +97,13 @@ struct cu_mm_plan {
     struct mm_run *run; /* host */
     struct mm_phase *phase;
     struct mm_block *block;
-    void *device; /* the three tables, one behind the other */
+    struct mm_finish *finish;
+    int n_finish;
+    void *device; /* the four tables, one behind the other */
     const struct mm_run *d_run;
     const struct mm_phase *d_phase;
     const struct mm_block *d_block;
+    const struct mm_finish *d_finish;
 };
 
 /* The host half; *out is freed by mm_plan_free. -1: the matrices do not fit together. */

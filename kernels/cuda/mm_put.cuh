@@ -2,8 +2,7 @@
 #define QUASAR_KERNELS_CUDA_MM_PUT_CUH
 
 /* What the two kernels of the weight-streaming product share around the stream itself: a
- * product's arguments, the factors of the norm on its input, and how a tile's sums are
- * brought together and finished. */
+ * product's arguments, and how a tile's sums are brought together and finished. */
 #include "kernels/cuda/mm_plan.h"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row.cuh"
@@ -19,16 +18,32 @@ struct mm_mat {
     int tile0, rows, col0;
 };
 
+/* What the links of a chain hand to each other: words of 8 bytes, value and ticket, which
+ * a reader looks at until it finds the ticket of the link that writes them. NULL: what is
+ * read or written comes from, or goes to, another launch, as plain values. */
+struct mm_words {
+    const uint2 *x;           /* [row][ld]: pairs of inputs */
+    const uint2 *ss, *power;  /* of the norm on the input: [64s][CU_ROWS], [CU_ROWS] */
+    const uint2 *old, *resid_ss; /* the state before: [row][ld], and its sums */
+    uint2 *out;                  /* [row][ld]: pairs of activations, or values of STORE */
+    uint2 *resid, *ss_out, *power_out; /* the new state */
+    int ld;                            /* words from a row to the next */
+    uint32_t x_at, ss_at, old_at;      /* the links that write x; ss, power; old, resid_ss */
+    bool plain; /* the new state is also written plainly */
+};
+
 /* One product, as kernels see it. */
 struct mm_op {
+    struct mm_words w;
     const struct mm_run *run;
     const struct mm_phase *phase;
     const struct mm_block *block;
+    const struct mm_finish *finish;
     const uint16_t *x;
     const float *sum;
     const float *ss, *in_power; /* of the input's norm, or NULL */
     const float *resid_ss;
-    int n_blocks, tiles;
+    int n_blocks, n_finish;
     int k;         /* inputs */
     int ss_groups; /* 64s of the norm on the input */
     int resid_groups;
@@ -38,7 +53,7 @@ struct mm_op {
     uint32_t x_row; /* bytes from a row of activations in shared memory to the next */
     float *y;
     uint16_t *act_x;
-    float *act_sum;
+    float *act_sum; /* NULL: not wanted */
     float *resid_x, *resid_ss_out, *power;
     const float *next_norm;
     uint32_t *counter;
@@ -57,76 +72,6 @@ static __device__ __forceinline__ uint64_t word_src(int4 w)
     return (uint64_t)(uint32_t)w.y << 32 | (uint32_t)w.x;
 }
 
-/* ---- before the runs: everything that earlier products wrote is read past L1, which may
- * hold what was there before ---- */
-
-/* A thread's part of the sum of squares of row threadIdx % 16, added to that of the
- * other half of its warp: of the W warps, W numbers a row remain. */
-template <int W>
-static __device__ __forceinline__ float row_part(const float *ss, int groups, int count)
-{
-    const int row = threadIdx.x % CU_ROWS;
-    float s = 0;
-    if (row < count) {
-#pragma unroll 5
-        for (int i = threadIdx.x / CU_ROWS; i < groups; i += W * MM_LANES / CU_ROWS) {
-            s += ld_l2_f32(ss + i * CU_ROWS + row);
-        }
-    }
-    return s + __shfl_xor_sync(MM_ALL, s, 16);
-}
-
-static __device__ __forceinline__ float row_rstd(const float *part, int warps, int row, float inv_k,
-                                                 float eps)
-{
-    float s = 0;
-    for (int i = 0; i < warps; i++) {
-        s += part[i * CU_ROWS + row];
-    }
-    return 1 / sqrtf(s * inv_k + eps);
-}
-
-static __device__ __forceinline__ float2 l2_float2(const float *p)
-{
-    const uint2 v = ld_l2_8(p);
-    return make_float2(__uint_as_float(v.x), __uint_as_float(v.y));
-}
-
-/* A thread's share of a phase's offsets, [step][n-tile][t]: loaded, then put as two
- * columns' -1032 and -1152 times the sum. */
-template <int Q> struct offsets {
-    float2 sum[Q];
-};
-
-template <int NT, int W, int Q>
-static __device__ __forceinline__ void offsets_load(struct offsets<Q> &o, const struct mm_op &a,
-                                                    int count, int k0, int n)
-{
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
-        const int i = (int)threadIdx.x + q * W * MM_LANES, col = i % (NT * 4) * 2;
-        o.sum[q] = make_float2(0, 0);
-        if (i < n * NT * 4 && col < count) {
-            const float *s = a.sum + (size_t)(k0 + i / (NT * 4)) * 2 * CU_ROWS + col;
-            const float2 lo = l2_float2(s), hi = l2_float2(s + CU_ROWS);
-            o.sum[q] = make_float2(lo.x + hi.x, col + 1 < count ? lo.y + hi.y : 0);
-        }
-    }
-}
-
-template <int NT, int W, int Q>
-static __device__ __forceinline__ void offsets_put(const struct offsets<Q> &o, int n, uint8_t *to)
-{
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
-        const int i = (int)threadIdx.x + q * W * MM_LANES;
-        if (i < n * NT * 4) {
-            const float2 v = o.sum[q];
-            ((float4 *)to)[i] = make_float4(-1032 * v.x, -1032 * v.y, -1152 * v.x, -1152 * v.y);
-        }
-    }
-}
-
 /* ---- after a run ---- */
 
 /* A lane's rows of a tile: of row block 2 (lane / 16) + lane % 2, g = lane % 16 / 2 and
@@ -136,104 +81,173 @@ static __device__ __forceinline__ int lane_row(int lane)
     return (2 * (lane / 16) + lane % 2) * 16 + lane % 16 / 2;
 }
 
-/* Sums over each half of the warp and over all of it, of eight batch rows side by side;
+/* Sums over each half of the warp and over all of it, of N batch rows side by side;
  * every lane has them. */
-static __device__ __forceinline__ void halves(float (&v)[8])
+template <int N> static __device__ __forceinline__ void halves(float (&v)[N])
 {
 #pragma unroll
     for (int i = 8; i > 0; i /= 2) {
 #pragma unroll
-        for (int c = 0; c < 8; c++) {
+        for (int c = 0; c < N; c++) {
             v[c] += __shfl_xor_sync(MM_ALL, v[c], i);
         }
     }
 }
 
-static __device__ __forceinline__ void wholes(float (&v)[8])
+template <int N> static __device__ __forceinline__ void wholes(float (&v)[N])
 {
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
+    for (int c = 0; c < N; c++) {
         v[c] += __shfl_xor_sync(MM_ALL, v[c], 16);
     }
     halves(v);
 }
 
-/* Batch rows first ..: pairs of gate and up. */
+/* A word's value, once it is there. */
+static __device__ __forceinline__ float word_value(uint2 w, const uint2 *from, uint32_t ticket)
+{
+    while (w.y != ticket) {
+        look_again();
+        w = ld_word(from);
+    }
+    return __uint_as_float(w.x);
+}
+
+/* Two activations, inputs k and k + 1 of the next product. */
+static __device__ __forceinline__ void put_pair(const struct mm_op &a, int batch_row, int k,
+                                                uint16_t lo, uint16_t hi, uint32_t ticket)
+{
+    const uint32_t v = (uint32_t)hi << 16 | lo;
+    if (a.w.out) {
+        st_word(a.w.out + (size_t)batch_row * a.w.ld + k / 2, v, ticket);
+    } else {
+        *(uint32_t *)(a.act_x + (size_t)batch_row * a.ld + k) = v;
+    }
+}
+
+/* Batch rows first .., N of them: pairs of gate and up. Lanes that differ in bit 1 have
+ * neighbours. */
+template <int N>
 static __device__ __forceinline__ void put_silu(const struct mm_op &a, int tile, int first,
-                                                int count, int lane, const float2 (&v)[8])
+                                                int count, int lane, const float2 (&v)[8],
+                                                uint32_t ticket)
 {
     const int row = tile * 32 + lane_row(lane) / 16 * 8 + lane % 16 / 2;
-    float s[8];
+    const bool odd = lane & 2;
+    uint32_t h[N + 1];
+    h[N] = 0;
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
-        const uint16_t h = f16_of_f32(v[c].x / (1 + expf(-v[c].x)) * v[c].y);
-        if (first + c < count) {
-            a.act_x[(size_t)(first + c) * a.ld + row] = h;
-        }
-        s[c] = half_of(h);
+    for (int c = 0; c < N; c++) {
+        h[c] = f16_of_f32(v[c].x / (1 + expf(-v[c].x)) * v[c].y);
     }
-    wholes(s);
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
-        if (lane == c && first + c < count) {
-            a.act_sum[tile * CU_ROWS + first + c] = s[c];
+    for (int c = 0; c < N; c += 2) {
+        if (first + c < count) {
+            const uint32_t other = __shfl_xor_sync(MM_ALL, odd ? h[c] : h[c + 1], 2);
+            const int to = first + c + (odd ? 1 : 0);
+            if (to < count) {
+                put_pair(a, to, row & ~1, (uint16_t)(odd ? other : h[c]),
+                         (uint16_t)(odd ? h[c + 1] : other), ticket);
+            }
+        }
+    }
+    if (a.act_sum) {
+        float s[N];
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            s[c] = half_of((uint16_t)h[c]);
+        }
+        wholes(s);
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            if (lane == c && first + c < count) {
+                a.act_sum[tile * CU_ROWS + first + c] = s[c];
+            }
         }
     }
 }
 
+template <int N>
 static __device__ __forceinline__ void put_resid(const struct mm_op &a, int tile, int first,
                                                  int count, int lane, const float2 (&v)[8],
-                                                 const float2 (&old)[8], float2 norm, float power)
+                                                 const float2 (&old)[8], float2 norm, float power,
+                                                 uint32_t ticket)
 {
     const int row = tile * 64 + lane_row(lane);
-    float ss[8], s[8];
+    const bool odd = lane & 2;
+    float ss[N], s[N];
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
+    for (int c = 0; c < N; c++) {
         const float p = __shfl_sync(MM_ALL, power, first + c);
         const float x0 = old[c].x + v[c].x, x1 = old[c].y + v[c].y;
         const uint16_t h0 = f16_of_f32(x0 * norm.x * p), h1 = f16_of_f32(x1 * norm.y * p);
-        if (first + c < count) {
-            float *x = a.resid_x + (size_t)(first + c) * a.ld + row;
-            x[0] = x0;
-            x[8] = x1;
-            a.act_x[(size_t)(first + c) * a.ld + row] = h0;
-            a.act_x[(size_t)(first + c) * a.ld + row + 8] = h1;
-        }
         ss[c] = fmaf(x0, x0, x1 * x1);
         s[c] = half_of(h0) + half_of(h1);
-    }
-    /* lanes 0..15 have the first 32 rows, the others the second */
-    wholes(ss);
-    halves(s);
-#pragma unroll
-    for (int c = 0; c < 8; c++) {
         if (first + c < count) {
-            if (lane % 16 == c) {
-                a.act_sum[(2 * tile + lane / 16) * CU_ROWS + first + c] = s[c];
+            const uint32_t other = __shfl_xor_sync(MM_ALL, (uint32_t)(odd ? h0 : h1), 2);
+            put_pair(a, first + c, odd ? row + 7 : row, (uint16_t)(odd ? other : h0),
+                     (uint16_t)(odd ? h1 : other), ticket);
+            if (a.w.resid) {
+                uint2 *to = a.w.resid + (size_t)(first + c) * a.w.ld + row;
+                st_word(to, __float_as_uint(x0), ticket);
+                st_word(to + 8, __float_as_uint(x1), ticket);
             }
-            if (lane == c) {
-                a.resid_ss_out[tile * CU_ROWS + first + c] = ss[c];
+            if (a.w.plain) {
+                float *x = a.resid_x + (size_t)(first + c) * a.ld + row;
+                x[0] = x0;
+                x[8] = x1;
+            }
+        }
+    }
+    wholes(ss);
+    if (a.act_sum) { /* lanes 0..15 have the first 32 rows, the others the second */
+        halves(s);
+    }
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const int at = first + c;
+        if (at < count) {
+            if (a.act_sum && lane % 16 == c) {
+                a.act_sum[(2 * tile + lane / 16) * CU_ROWS + at] = s[c];
+            }
+            if (lane == c && a.w.ss_out) {
+                st_word(a.w.ss_out + tile * CU_ROWS + at, __float_as_uint(ss[c]), ticket);
+            }
+            if (lane == c && a.w.plain) {
+                a.resid_ss_out[tile * CU_ROWS + at] = ss[c];
             }
         }
     }
     if (tile == 0 && lane >= first && lane < first + 8 && lane < count) {
-        a.power[lane] = power;
+        if (a.w.power_out) {
+            st_word(a.w.power_out + lane, __float_as_uint(power), ticket);
+        }
+        if (a.w.plain) {
+            a.power[lane] = power;
+        }
     }
 }
 
+template <int N>
 static __device__ __forceinline__ void put_store(const struct mm_op &a, const struct mm_mat &m,
                                                  int tile, int first, int count, int lane,
-                                                 const float2 (&v)[8])
+                                                 const float2 (&v)[8], uint32_t ticket)
 {
     const int row = (tile - m.tile0) * 64 + lane_row(lane);
-    float *y = a.y + (size_t)first * a.ld + m.col0;
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
-        if (row < m.rows && first + c < count) {
-            y[(size_t)c * a.ld + row] = v[c].x;
-        }
-        if (row + 8 < m.rows && first + c < count) {
-            y[(size_t)c * a.ld + row + 8] = v[c].y;
+    for (int c = 0; c < N; c++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float value = h ? v[c].y : v[c].x;
+            const int at = m.col0 + row + 8 * h;
+            if (row + 8 * h < m.rows && first + c < count) {
+                if (a.w.out) {
+                    st_word(a.w.out + (size_t)(first + c) * a.w.ld + at, __float_as_uint(value),
+                            ticket);
+                } else {
+                    a.y[(size_t)(first + c) * a.ld + at] = value;
+                }
+            }
         }
     }
 }
@@ -255,12 +269,13 @@ struct before {
     float2 old[8], scale, norm;
 };
 
+template <int N>
 static __device__ __forceinline__ void before_load(struct before &b, const struct mm_op &a,
-                                                   const struct run_at &at, int first, int count,
-                                                   int lane)
+                                                   int tile, int mat, int first, int count,
+                                                   int lane, uint32_t old_ticket)
 {
-    const struct mm_mat &m = a.mat[MM_META_MAT(at.meta)];
-    const int row = at.tile * 64 + lane_row(lane);
+    const struct mm_mat &m = a.mat[mat];
+    const int row = tile * 64 + lane_row(lane);
     b.scale = make_float2(1, 1);
     b.norm = make_float2(0, 0);
     if (m.row_scale) {
@@ -270,35 +285,59 @@ static __device__ __forceinline__ void before_load(struct before &b, const struc
     if (a.next_norm) {
         b.norm = make_float2(a.next_norm[row], a.next_norm[row + 8]);
     }
+    if (a.out != CU_MM_RESIDUAL) {
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
-        b.old[c] = make_float2(0, 0);
-        if (a.out == CU_MM_RESIDUAL && first + c < count) {
-            const float *x = a.resid_x + (size_t)(first + c) * a.ld + row;
-            b.old[c] = make_float2(ld_l2_f32(x), ld_l2_f32(x + 8));
+        for (int c = 0; c < N; c++) {
+            b.old[c] = make_float2(0, 0);
+        }
+    } else if (a.w.old) {
+        const uint2 *from = a.w.old + (size_t)first * a.w.ld + row;
+        uint2 w[N][2];
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            w[c][0] = w[c][1] = make_uint2(0, old_ticket);
+            if (first + c < count) {
+                w[c][0] = ld_word(from + (size_t)c * a.w.ld);
+                w[c][1] = ld_word(from + (size_t)c * a.w.ld + 8);
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            const uint2 *at_c = from + (size_t)c * a.w.ld;
+            b.old[c] = make_float2(word_value(w[c][0], at_c, old_ticket),
+                                   word_value(w[c][1], at_c + 8, old_ticket));
+        }
+    } else {
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            b.old[c] = make_float2(0, 0);
+            if (first + c < count) {
+                const float *x = a.resid_x + (size_t)(first + c) * a.ld + row;
+                b.old[c] = make_float2(ld_l2_f32(x), ld_l2_f32(x + 8));
+            }
         }
     }
 }
 
-/* Finishes eight batch rows of a tile from `first`, whose sums over K are v. */
-static __device__ __forceinline__ void finish(const struct mm_op &a, const struct run_at &at,
-                                              int count, int first, int lane, struct factors f,
-                                              const struct before &b, float2 (&v)[8])
+/* Finishes N batch rows of a tile from `first`, whose sums over K are v. */
+template <int N>
+static __device__ __forceinline__ void finish(const struct mm_op &a, int tile, int mat, int count,
+                                              int first, int lane, struct factors f,
+                                              const struct before &b, float2 (&v)[8],
+                                              uint32_t ticket)
 {
-    const int tile = at.tile;
-    const struct mm_mat &m = a.mat[MM_META_MAT(at.meta)];
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
+    for (int c = 0; c < N; c++) {
         const float owed = __shfl_sync(MM_ALL, f.owed, first + c);
         v[c].x *= b.scale.x * owed;
         v[c].y *= b.scale.y * owed;
     }
     if (a.out == CU_MM_RESIDUAL || a.out == CU_MM_START) {
-        put_resid(a, tile, first, count, lane, v, b.old, b.norm, f.power);
+        put_resid<N>(a, tile, first, count, lane, v, b.old, b.norm, f.power, ticket);
     } else if (a.out == CU_MM_SILU) {
-        put_silu(a, tile, first, count, lane, v);
+        put_silu<N>(a, tile, first, count, lane, v, ticket);
     } else {
-        put_store(a, m, tile, first, count, lane, v);
+        put_store<N>(a, a.mat[mat], tile, first, count, lane, v, ticket);
     }
 }
 
@@ -338,22 +377,6 @@ static __device__ __forceinline__ void words_load(struct run_words &w, const str
         w.w0 = run_word(run + base + lane, 0);
         w.w1 = run_word(run + base + lane, 1);
     }
-}
-
-/* The owed factors and powers from the parts of the sums of squares. */
-template <int W>
-static __device__ __forceinline__ struct factors factors_of(const struct mm_op &a, int lane,
-                                                            int count, const float *sums)
-{
-    struct factors f = {1, 1};
-    const int row = lane % CU_ROWS;
-    if (a.ss && row < count) {
-        f.owed = row_rstd(sums, W, row, a.inv_norm_k, a.eps) / ld_l2_f32(a.in_power + row);
-    }
-    if (a.out == CU_MM_RESIDUAL && row < count) {
-        f.power = near_power(row_rstd(sums + W * CU_ROWS, W, row, a.inv_hidden, a.eps));
-    }
-    return f;
 }
 
 /* A run's words by the lane that holds them. */

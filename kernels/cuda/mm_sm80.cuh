@@ -19,6 +19,92 @@ struct mm80_args {
     struct mm_smem at;
 };
 
+/* ---- before the runs: everything that earlier products wrote is read past L1, which may
+ * hold what was there before ---- */
+
+/* A thread's part of the sum of squares of row threadIdx % 16, added to that of the
+ * other half of its warp: of the W warps, W numbers a row remain. */
+template <int W>
+static __device__ __forceinline__ float row_part(const float *ss, int groups, int count)
+{
+    const int row = threadIdx.x % CU_ROWS;
+    float s = 0;
+    if (row < count) {
+#pragma unroll 5
+        for (int i = threadIdx.x / CU_ROWS; i < groups; i += W * MM_LANES / CU_ROWS) {
+            s += ld_l2_f32(ss + i * CU_ROWS + row);
+        }
+    }
+    return s + __shfl_xor_sync(MM_ALL, s, 16);
+}
+
+static __device__ __forceinline__ float row_rstd(const float *part, int warps, int row, float inv_k,
+                                                 float eps)
+{
+    float s = 0;
+    for (int i = 0; i < warps; i++) {
+        s += part[i * CU_ROWS + row];
+    }
+    return 1 / sqrtf(s * inv_k + eps);
+}
+
+static __device__ __forceinline__ float2 l2_float2(const float *p)
+{
+    const uint2 v = ld_l2_8(p);
+    return make_float2(__uint_as_float(v.x), __uint_as_float(v.y));
+}
+
+/* A thread's share of a phase's offsets, [step][n-tile][t]: loaded, then put as two
+ * columns' -1032 and -1152 times the sum. */
+template <int Q> struct offsets {
+    float2 sum[Q];
+};
+
+template <int NT, int W, int Q>
+static __device__ __forceinline__ void offsets_load(struct offsets<Q> &o, const struct mm_op &a,
+                                                    int count, int k0, int n)
+{
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+        const int i = (int)threadIdx.x + q * W * MM_LANES, col = i % (NT * 4) * 2;
+        o.sum[q] = make_float2(0, 0);
+        if (i < n * NT * 4 && col < count) {
+            const float *s = a.sum + (size_t)(k0 + i / (NT * 4)) * 2 * CU_ROWS + col;
+            const float2 lo = l2_float2(s), hi = l2_float2(s + CU_ROWS);
+            o.sum[q] = make_float2(lo.x + hi.x, col + 1 < count ? lo.y + hi.y : 0);
+        }
+    }
+}
+
+template <int NT, int W, int Q>
+static __device__ __forceinline__ void offsets_put(const struct offsets<Q> &o, int n, uint8_t *to)
+{
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+        const int i = (int)threadIdx.x + q * W * MM_LANES;
+        if (i < n * NT * 4) {
+            const float2 v = o.sum[q];
+            ((float4 *)to)[i] = make_float4(-1032 * v.x, -1032 * v.y, -1152 * v.x, -1152 * v.y);
+        }
+    }
+}
+
+/* The owed factors and powers from the parts of the sums of squares. */
+template <int W>
+static __device__ __forceinline__ struct factors factors_of(const struct mm_op &a, int lane,
+                                                            int count, const float *sums)
+{
+    struct factors f = {1, 1};
+    const int row = lane % CU_ROWS;
+    if (a.ss && row < count) {
+        f.owed = row_rstd(sums, W, row, a.inv_norm_k, a.eps) / ld_l2_f32(a.in_power + row);
+    }
+    if (a.out == CU_MM_RESIDUAL && row < count) {
+        f.power = near_power(row_rstd(sums + W * CU_ROWS, W, row, a.inv_hidden, a.eps));
+    }
+    return f;
+}
+
 /* ---- the ring: what a warp asks for next ---- */
 
 struct source {
@@ -173,8 +259,8 @@ static __device__ __forceinline__ void put_sums80(const float2 (&v)[8 * NT], con
                 gather80(eight, a, at, h, count, lane);
             }
             struct before b;
-            before_load(b, a, at, h, count, lane);
-            finish(a, at, count, h, lane, f, b, eight);
+            before_load<8>(b, a, at.tile, MM_META_MAT(at.meta), h, count, lane, 0);
+            finish<8>(a, at.tile, MM_META_MAT(at.meta), count, h, lane, f, b, eight, 0);
         }
     }
 }

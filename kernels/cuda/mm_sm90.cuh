@@ -7,12 +7,18 @@
  * weights of all links without waiting for anything but room in its ring, so that memory
  * stays busy while a link's results travel to the next: weights wait for nobody.
  *
- * Eight streaming warps take a run's steps in turn; a stage of the ring holds eight steps
- * of W4, and no two runs. The warps beside them finish tiles, a tile each in turn.
- * Contributions to a tile travel between blocks as words of 8 bytes, value and ticket, so
- * that a reader needs no fence: it sees by the ticket that the value is there. A link
- * begins when the link before it is complete: its tiles (or rows and heads) are counted
- * in device memory by whoever finishes them.
+ * Eight streaming warps take a stage's steps by number: step s of K is warp s % 8's, which
+ * brings the inputs of its steps to shared memory itself, so that warps wait for nothing but
+ * their own inputs. Other warps take the sums of runs, a tile each in turn, and finish tiles
+ * or send contributions to them; yet others finish tiles of several contributions. All that
+ * blocks hand to each other, contributions to a tile as well as what one link makes for the
+ * next, travels as words of 8 bytes, value and ticket: a reader needs neither fence nor
+ * counter, it sees by the ticket that the value is there.
+ *
+ * Memory is written again safely because of what a finished tile says: it needed all that
+ * the link before makes, and whoever made that had taken his inputs. A DeltaNet head needs
+ * only some tiles of the link before; so contributions have two areas by turns of products,
+ * and what goes from link to link has three.
  */
 #include "kernels/cuda/gdn_step.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -22,9 +28,10 @@
 enum {
     MM90_STREAM = 8, /* streaming warps */
     MM90_STREAM_THREADS = MM90_STREAM * MM_LANES,
-    MM90_PUT = 3,                        /* warps that finish tiles, for every eight batch rows */
+    MM90_PUT = 2,                        /* warps that take sums, for every eight batch rows */
     MM90_STAGE = MM90_STREAM * MM_STAGE, /* bytes: 8 steps of W4, 4 of W8, 2 of W16 */
-    MM90_OFFSETS = 2,                    /* of a slice, put by a thread */
+    MM90_X_ROW = MM_X_STEP + 16,         /* of a step of a row: rows do not share banks */
+    MM90_ASKED = 8,                      /* units of inputs that a lane asks for at a time */
     MM90_PARTS = 4,                      /* contributions, */
     MM90_COLS = 4,                       /* of batch rows, on their way at a time */
     BAR90_STREAM = 1
@@ -35,22 +42,26 @@ static const uint32_t MM90_KEPT = 0; /* a ticket that nobody waits for */
 struct mm90_link {
     uint32_t gdn; /* or a product */
     union {
-        struct mm_op mm;
+        struct {
+            struct mm_op mm;
+            int odd; /* which of the areas for contributions */
+        };
         struct {
             struct cu_gdn g;
             struct gdn_step_args p;
+            struct mm_words w; /* x: the inputs, values; out: the activations, pairs */
         } step;
     };
 };
 
-/* Where a block's shared memory has its parts. */
+/* Where a block's shared memory has its parts; of x and offset each streaming warp has one. */
 struct mm90_smem {
-    uint32_t stages, x, offset, exchange, sums, blocks, bars, bytes;
+    uint32_t stages, x, x_warp, offset, offset_warp, exchange, blocks, bars, bytes;
 };
 
 struct mm90_args {
     struct cu_batch b;
-    uint32_t *done;   /* [CU_LINKS], zero before and after */
+    uint32_t *left;   /* how many blocks have come to their end; zero before and after */
     uint32_t *ticket; /* of this launch; the next has the next */
     int n;
     int flying; /* stages on their way at a time: what waits behind them waits longer */
@@ -61,10 +72,12 @@ struct mm90_args {
 /* A block's view of its shared memory. */
 struct mm90_room {
     uint32_t ring, ring_full, ring_empty; /* shared addresses; a barrier per stage each */
-    uint32_t full, empty;                 /* of the exchange; full: one for each finishing warp */
+    uint32_t full, empty;                 /* of the exchange; full: one for each group of takers */
     uint8_t *base, *x, *offset;
-    float *exchange, *sums;
-    int4 *blocks; /* by link */
+    uint32_t x_warp, offset_warp;
+    float *exchange;
+    int4 *blocks;   /* by link */
+    uint32_t *left; /* warps of the block that have come to their end */
     int stages;
 };
 
@@ -81,9 +94,11 @@ static __device__ __forceinline__ struct mm90_room room_of(const struct mm90_sme
     r.full = r.empty + 8;
     r.x = smem + at.x;
     r.offset = smem + at.offset;
+    r.x_warp = at.x_warp;
+    r.offset_warp = at.offset_warp;
     r.exchange = (float *)(smem + at.exchange);
-    r.sums = (float *)(smem + at.sums);
     r.blocks = (int4 *)(smem + at.blocks);
+    r.left = (uint32_t *)(smem + at.blocks + CU_LINKS * sizeof(int4));
     return r;
 }
 
@@ -125,26 +140,22 @@ static __device__ __forceinline__ struct mm_block block_of(const struct mm90_roo
     return b;
 }
 
-/* How often a link's counter is raised. */
-static __device__ __forceinline__ uint32_t link_parts(const struct mm90_link &l, int nt, int count)
+/* What a warp that writes and reads words starts from: link i's are marked by this plus i,
+ * never by MM90_KEPT. */
+static __device__ __forceinline__ uint32_t first_ticket(const struct mm90_args &g)
 {
-    return l.gdn ? (uint32_t)(l.step.g.v_heads * count) : (uint32_t)(l.mm.tiles * nt);
+    return (ld_relaxed(g.ticket) + 1) * CU_LINKS;
 }
 
-/* A part of link i is complete; the warp's writes come first. Whoever completes a link
- * knows that nobody looks at the counter of the link before it any more. */
-static __device__ __forceinline__ void link_done(const struct mm90_args &g, int i, uint32_t parts,
-                                                 int lane)
+/* A warp that has read the ticket is done; the last of all blocks' raises it. */
+static __device__ __forceinline__ void leave(const struct mm90_args &g,
+                                             const struct mm90_room &room, uint32_t warps, int lane)
 {
     __syncwarp();
-    if (lane == 0 && atom_add_acq_rel(g.done + i, 1) == parts - 1) {
-        if (i > 0) {
-            g.done[i - 1] = 0;
-        }
-        if (i == g.n - 1) {
-            g.done[i] = 0;
-            ++*g.ticket;
-        }
+    if (lane == 0 && atomicAdd(room.left, 1u) == warps - 1 &&
+        atom_add_acq_rel(g.left, 1) == gridDim.x - 1) {
+        *g.left = 0;
+        ++*g.ticket;
     }
 }
 
@@ -214,57 +225,63 @@ static __device__ __forceinline__ void produce(const struct mm90_args &g,
     }
 }
 
-/* ---- the warps that finish tiles: warp `mine` those that are its by number ---- */
+/* ---- the warps that take the sums of runs, and those that finish tiles of several
+ * contributions ---- */
 
 /* Contributions of some batch rows of a tile, on their way. */
 struct pieces {
     uint4 t[MM90_COLS][MM90_PARTS];
 };
 
-/* Where the words of contribution i of a tile and batch row col are. */
-static __device__ __forceinline__ const uint4 *piece_at(const struct mm_op &a,
-                                                        const struct run_at &at, int i, int col,
-                                                        int lane)
+/* Where the words of a contribution and batch row col are; links have two areas by turns. */
+static __device__ __forceinline__ const uint4 *piece_at(const struct mm_op &a, int slot, int col,
+                                                        int odd, int lane)
 {
-    return (const uint4 *)a.part + (size_t)(at.slot0 + i) * (MM_SLOT / 2) + col * MM_LANES + lane;
+    return (const uint4 *)a.part + (size_t)(2 * slot + odd) * (MM_SLOT / 2) + col * MM_LANES + lane;
 }
 
-/* Asks for contributions i, i + 1, ... of batch rows col, col + 1, ... but this block's. */
-static __device__ __forceinline__ void pieces_load(struct pieces &p, const struct mm_op &a,
-                                                   const struct run_at &at, int i, int col,
-                                                   uint32_t ticket, int count, int lane)
+/* Adds the contributions to a tile, in order. */
+static __device__ __forceinline__ void gather(float2 (&sum)[8], const struct mm_op &a, int slot0,
+                                              int parts, int first, int count, int odd,
+                                              uint32_t ticket, int lane)
 {
-    const int parts = MM_META_PARTS(at.meta);
 #pragma unroll
-    for (int c = 0; c < MM90_COLS; c++) {
-#pragma unroll
-        for (int j = 0; j < MM90_PARTS; j++) {
-            p.t[c][j] = make_uint4(0, ticket, 0, ticket);
-            if (i + j < parts && i + j != at.slot - at.slot0 && col + c < count) {
-                p.t[c][j] = ld_ticket(piece_at(a, at, i + j, col + c, lane));
-            }
-        }
+    for (int c = 0; c < 8; c++) {
+        sum[c] = make_float2(0, 0);
     }
-}
-
-/* Adds them to sums, in order; own: this block's. */
-static __device__ __forceinline__ void pieces_add(struct pieces &p, float2 (&sum)[8], int from,
-                                                  const float2 (&own)[8], const struct mm_op &a,
-                                                  const struct run_at &at, int i, int col,
-                                                  uint32_t ticket, int lane)
-{
+    for (int i = 0; i < parts; i += MM90_PARTS) {
 #pragma unroll
-    for (int c = 0; c < MM90_COLS; c++) {
-#pragma unroll
-        for (int j = 0; j < MM90_PARTS; j++) {
-            uint4 t = p.t[c][j];
-            while (t.y != ticket || t.w != ticket) {
-                look_again();
-                t = ld_ticket(piece_at(a, at, i + j, col + c, lane));
+        for (int c0 = 0; c0 < 8; c0 += MM90_COLS) {
+            if (first + c0 >= count) {
+                continue;
             }
-            const bool mine = i + j == at.slot - at.slot0;
-            sum[from + c].x += mine ? own[from + c].x : __uint_as_float(t.x);
-            sum[from + c].y += mine ? own[from + c].y : __uint_as_float(t.z);
+            struct pieces p;
+#pragma unroll
+            for (int c = 0; c < MM90_COLS; c++) {
+#pragma unroll
+                for (int j = 0; j < MM90_PARTS; j++) {
+                    p.t[c][j] = make_uint4(0, ticket, 0, ticket);
+                    if (i + j < parts && first + c0 + c < count) {
+                        p.t[c][j] = ld_ticket(piece_at(a, slot0 + i + j, first + c0 + c, odd, lane));
+                    }
+                }
+            }
+#pragma unroll
+            for (int c = 0; c < MM90_COLS; c++) {
+                if (first + c0 + c >= count) {
+                    continue;
+                }
+#pragma unroll
+                for (int j = 0; j < MM90_PARTS; j++) {
+                    uint4 t = p.t[c][j];
+                    while (t.y != ticket || t.w != ticket) {
+                        look_again();
+                        t = ld_ticket(piece_at(a, slot0 + i + j, first + c0 + c, odd, lane));
+                    }
+                    sum[c0 + c].x += __uint_as_float(t.x);
+                    sum[c0 + c].y += __uint_as_float(t.z);
+                }
+            }
         }
     }
 }
@@ -272,91 +289,123 @@ static __device__ __forceinline__ void pieces_add(struct pieces &p, float2 (&sum
 /* This block's sum of earlier phases of a run's tile. */
 static __device__ __forceinline__ void kept_sums(float2 (&v)[8], const struct mm_op &a,
                                                  const struct run_at &at, int first, int count,
-                                                 int lane)
+                                                 int odd, int lane)
 {
     const bool earlier = !MM_META_FIRST(at.meta);
 #pragma unroll
     for (int c = 0; c < 8; c++) {
         v[c] = make_float2(0, 0);
         if (earlier && first + c < count) {
-            const uint4 t = ld_ticket(piece_at(a, at, at.slot - at.slot0, first + c, lane));
+            const uint4 t = ld_ticket(piece_at(a, at.slot, first + c, odd, lane));
             v[c] = make_float2(__uint_as_float(t.x), __uint_as_float(t.z));
         }
     }
 }
 
-/* What becomes of a run's sums of batch rows first .. first + 7: kept, sent, or, where the
- * tile is complete, finished; true then. Whoever sends a tile's last contribution finishes
- * it; the others' are asked for before it is known who that is. */
-static __device__ __forceinline__ bool put_sums(float2 (&v)[8], const struct mm_op &a,
-                                                const struct run_at &at, uint32_t *counter,
-                                                uint32_t ticket, int first, int count, int lane,
-                                                struct factors f)
+static __device__ __forceinline__ void send_sums(const float2 (&v)[8], const struct mm_op &a,
+                                                 const struct run_at &at, int first, int count,
+                                                 int odd, uint32_t ticket, int lane)
 {
-    const int parts = MM_META_PARTS(at.meta);
-    const bool last = MM_META_LAST(at.meta) != 0;
-    struct before b;
-    if (!last || parts > 1) {
 #pragma unroll
-        for (int c = 0; c < 8; c++) {
-            if (first + c < count) {
-                st_ticket((void *)piece_at(a, at, at.slot - at.slot0, first + c, lane),
-                          __float_as_uint(v[c].x), __float_as_uint(v[c].y),
-                          last ? ticket : MM90_KEPT);
-            }
+    for (int c = 0; c < 8; c++) {
+        if (first + c < count) {
+            st_ticket((void *)piece_at(a, at.slot, first + c, odd, lane),
+                      __float_as_uint(v[c].x), __float_as_uint(v[c].y), ticket);
         }
-        if (!last) {
-            return false;
-        }
-        uint32_t before = 0;
-        if (lane == 0) {
-            before = atomicAdd(counter, 1u);
-        }
-        struct pieces p;
-        pieces_load(p, a, at, 0, first, ticket, count, lane);
-        before_load(b, a, at, first, count, lane);
-        if (__shfl_sync(MM_ALL, before, 0) != (uint32_t)parts - 1) {
-            return false;
-        }
-        if (lane == 0) {
-            *counter = 0;
-        }
-        float2 sum[8];
-#pragma unroll
-        for (int c = 0; c < 8; c++) {
-            sum[c] = make_float2(0, 0);
-        }
-        for (int i = 0; i < parts; i += MM90_PARTS) {
-#pragma unroll
-            for (int c = 0; c < 8; c += MM90_COLS) {
-                if (first + c < count) {
-                    if (i > 0 || c > 0) {
-                        pieces_load(p, a, at, i, first + c, ticket, count, lane);
-                    }
-                    pieces_add(p, sum, c, v, a, at, i, first + c, ticket, lane);
-                }
-            }
-        }
-#pragma unroll
-        for (int c = 0; c < 8; c++) {
-            v[c] = sum[c];
-        }
-    } else {
-        before_load(b, a, at, first, count, lane);
     }
-    finish(a, at, count, first, lane, f, b, v);
-    return true;
 }
 
-/* Warp number `mine`: batch rows 8 (mine % NT) and up of the tiles that are mine / NT's by
- * number. */
+/* 1 / rms of a batch row from the sums of squares of every 64, which the whole warp adds up. */
+static __device__ __forceinline__ float rstd_of(const float *plain, const uint2 *words, int groups,
+                                                int row, uint32_t ticket, float inv_k, float eps,
+                                                int lane)
+{
+    enum { AT_ONCE = 4 };
+    float s = 0;
+    for (int g0 = 0; g0 < groups; g0 += AT_ONCE * MM_LANES) {
+        uint2 w[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int at = g0 + i * MM_LANES + lane;
+            w[i] = make_uint2(0, ticket);
+            if (at < groups && words) {
+                w[i] = ld_word(words + at * CU_ROWS + row);
+            } else if (at < groups) {
+                w[i].x = __float_as_uint(ld_l2_f32(plain + at * CU_ROWS + row));
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            s += word_value(w[i], words + (g0 + i * MM_LANES + lane) * CU_ROWS + row, ticket);
+        }
+    }
+    return 1 / sqrtf(warp_sum(s) * inv_k + eps);
+}
+
+/* What is known of batch rows first .. first + 7; ticket: of the launch. */
+static __device__ __forceinline__ struct factors factors_of90(const struct mm_op &a, int lane,
+                                                              int first, int count,
+                                                              uint32_t ticket)
+{
+    struct factors f = {1, 1};
+    const int end = first + 8 < count ? first + 8 : count;
+    if (a.ss) {
+        float power = 1;
+        if (lane >= first && lane < end) {
+            power = a.w.power ? word_value(ld_word(a.w.power + lane), a.w.power + lane,
+                                           ticket + a.w.ss_at)
+                              : ld_l2_f32(a.in_power + lane);
+        }
+        for (int row = first; row < end; row++) {
+            const float rstd = rstd_of(a.ss, a.w.ss, a.ss_groups, row, ticket + a.w.ss_at,
+                                       a.inv_norm_k, a.eps, lane);
+            f.owed = lane == row ? rstd / power : f.owed;
+        }
+    }
+    if (a.out == CU_MM_RESIDUAL) {
+        for (int row = first; row < end; row++) {
+            const float rstd = rstd_of(a.resid_ss, a.w.resid_ss, a.resid_groups, row,
+                                       ticket + a.w.old_at, a.inv_hidden, a.eps, lane);
+            f.power = lane == row ? near_power(rstd) : f.power;
+        }
+    }
+    return f;
+}
+
+/* Batch rows first .. of a tile from their sums. */
+static __device__ __forceinline__ void finish_rows(const struct mm_op &a, int tile, int mat,
+                                                   int first, int count, int lane,
+                                                   struct factors f, const struct before &b,
+                                                   float2 (&v)[8], uint32_t ticket)
+{
+    if (count - first == 1) {
+        finish<1>(a, tile, mat, count, first, lane, f, b, v, ticket);
+    } else {
+        finish<8>(a, tile, mat, count, first, lane, f, b, v, ticket);
+    }
+}
+
+static __device__ __forceinline__ void before_rows(struct before &b, const struct mm_op &a,
+                                                   int tile, int mat, int first, int count,
+                                                   int lane, uint32_t ticket)
+{
+    if (count - first == 1) {
+        before_load<1>(b, a, tile, mat, first, count, lane, ticket + a.w.old_at);
+    } else {
+        before_load<8>(b, a, tile, mat, first, count, lane, ticket + a.w.old_at);
+    }
+}
+
+/* Takes the sums of runs, batch rows 8 (mine % NT) and up of the tiles that are mine / NT's
+ * by number. A tile that is one block's alone is finished here, others' sums are sent: this
+ * waits for no other block but for what the link before makes. */
 template <int NT>
-static __device__ __forceinline__ void put_links(const struct mm90_args &g,
-                                                 const struct mm90_room &room, int mine, int lane,
-                                                 int count)
+static __device__ __forceinline__ void take_links(const struct mm90_args &g,
+                                                  const struct mm90_room &room, int mine, int lane,
+                                                  int count)
 {
     const int group = mine / NT, first = 8 * (mine % NT);
-    const uint32_t ticket = (ld_relaxed(g.ticket) + 1) * CU_LINKS; /* never that of kept sums */
+    const uint32_t ticket = first_ticket(g);
     uint32_t turns = 0;
     for (int i = 0; i < g.n; i++) {
         if (g.link[i].gdn) {
@@ -365,6 +414,8 @@ static __device__ __forceinline__ void put_links(const struct mm90_args &g,
         const struct mm_op &a = g.link[i].mm;
         const struct mm_block blk = block_of(room, i);
         const struct mm_run *run = a.run + blk.run;
+        const uint32_t now = ticket + (uint32_t)i;
+        const int odd = g.link[i].odd;
         struct run_words words = {};
         struct factors f = {1, 1};
         bool known = false;
@@ -376,22 +427,58 @@ static __device__ __forceinline__ void put_links(const struct mm90_args &g,
             if (at.tile % MM90_PUT != group) {
                 continue;
             }
-            float2 v[8];
-            kept_sums(v, a, at, first, count, lane);
-            mbar_wait(room.full + (uint32_t)group * 8, turns++ & 1);
-            if (!known) {
-                known = true;
-                f = factors_of<MM90_STREAM>(a, lane, count, room.sums);
+            const int mat = MM_META_MAT(at.meta);
+            const bool last = MM_META_LAST(at.meta) != 0;
+            const bool whole = last && MM_META_PARTS(at.meta) == 1;
+            struct before b;
+            if (whole) {
+                before_rows(b, a, at.tile, mat, first, count, lane, ticket);
+                if (!known) {
+                    known = true;
+                    f = factors_of90(a, lane, first, count, ticket);
+                }
             }
+            float2 v[8];
+            kept_sums(v, a, at, first, count, odd, lane);
+            mbar_wait(room.full + (uint32_t)group * 8, turns++ & 1);
             sum_take<NT, MM90_STREAM>(v, room.exchange, at.kind, first, count, lane);
             __syncwarp();
             if (lane == 0) {
                 mbar_arrive(room.empty);
             }
-            if (put_sums(v, a, at, a.counter + at.tile * 2 + mine % NT, ticket + (uint32_t)i, first,
-                         count, lane, f)) {
-                link_done(g, i, (uint32_t)(a.tiles * NT), lane);
+            if (whole) {
+                finish_rows(a, at.tile, mat, first, count, lane, f, b, v, now);
+            } else {
+                send_sums(v, a, at, first, count, odd, last ? now : MM90_KEPT, lane);
             }
+        }
+    }
+}
+
+/* Finishes the tiles of several contributions that are this block's, batch rows first and
+ * up. What it waits for comes from warps that do not wait for it in the same link. */
+static __device__ __forceinline__ void finish_links(const struct mm90_args &g, int first,
+                                                    int lane, int count)
+{
+    const uint32_t ticket = first_ticket(g);
+    for (int i = 0; i < g.n; i++) {
+        if (g.link[i].gdn) {
+            continue;
+        }
+        const struct mm_op &a = g.link[i].mm;
+        const int n = a.n_blocks, b0 = (int)blockIdx.x;
+        const int begin = (b0 * a.n_finish + n - 1) / n, end = ((b0 + 1) * a.n_finish + n - 1) / n;
+        struct factors f = {1, 1};
+        for (int at = begin; b0 < n && at < end; at++) {
+            const int4 w = *(const int4 *)(a.finish + at); /* struct mm_finish */
+            struct before b;
+            before_rows(b, a, w.x, w.y, first, count, lane, ticket);
+            if (at == begin) {
+                f = factors_of90(a, lane, first, count, ticket);
+            }
+            float2 v[8];
+            gather(v, a, w.z, w.w, first, count, g.link[i].odd, ticket + (uint32_t)i, lane);
+            finish_rows(a, w.x, w.y, first, count, lane, f, b, v, ticket + (uint32_t)i);
         }
     }
 }
@@ -405,45 +492,74 @@ struct stream_sync {
     }
 };
 
-/* Returns when link i - 1 is complete, for all streaming warps, which have then also left
- * what they did before. */
-struct link_ready {
-    const struct mm90_args &g;
-    int i, nt, count;
-    __device__ __forceinline__ void operator()() const
+/* As gdn_plain, but words of a chain. */
+struct gdn_words {
+    struct mm_words w;
+    uint32_t from, to; /* tickets */
+    struct asked {
+        uint2 v;
+    };
+    struct asked4 {
+        uint4 v[2];
+    };
+    __device__ __forceinline__ const uint2 *at(int row, int col) const
     {
-        if (i > 0 && threadIdx.x == 0) {
-            wait_at_least(g.done + i - 1, link_parts(g.link[i - 1], nt, count));
+        return w.x + (size_t)row * w.ld + col;
+    }
+    __device__ __forceinline__ struct asked ask(int row, int col) const
+    {
+        return {ld_word(at(row, col))};
+    }
+    __device__ __forceinline__ float take(const struct asked &a, int row, int col) const
+    {
+        return word_value(a.v, at(row, col), from);
+    }
+    __device__ __forceinline__ struct asked4 ask4(int row, int col) const
+    {
+        return {{ld_ticket(at(row, col)), ld_ticket(at(row, col + 2))}};
+    }
+    __device__ __forceinline__ float4 take4(struct asked4 a, int row, int col) const
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            while (a.v[i].y != from || a.v[i].w != from) {
+                look_again();
+                a.v[i] = ld_ticket(at(row, col + 2 * i));
+            }
         }
-        bar_sync(BAR90_STREAM, MM90_STREAM_THREADS);
+        return make_float4(__uint_as_float(a.v[0].x), __uint_as_float(a.v[0].z),
+                           __uint_as_float(a.v[1].x), __uint_as_float(a.v[1].z));
+    }
+    __device__ __forceinline__ void put(int row, int h, int lane, uint2 packed) const
+    {
+        st_ticket(w.out + (size_t)row * w.ld + h * (GDN_D / 2) + 2 * lane, packed.x, packed.y, to);
     }
 };
 
-struct row_done {
-    const struct mm90_args &g;
-    int i, lane;
-    uint32_t parts;
+struct gdn_no_wait {
     __device__ __forceinline__ void operator()() const
     {
-        link_done(g, i, parts, lane);
     }
 };
 
-/* DeltaNet: the block's heads and spans. */
-template <int NT>
+/* DeltaNet: the block's heads and spans. Its shared memory is that of the streaming warps'
+ * inputs; they keep together here. */
 static __device__ __forceinline__ void stream_gdn(const struct mm90_args &g,
-                                                  const struct mm90_room &room, int i, int lane,
-                                                  int count)
+                                                  const struct mm90_room &room, int i,
+                                                  uint32_t ticket)
 {
     const struct cu_gdn &d = g.link[i].step.g;
     const int items = d.v_heads * g.b.count[1];
     const struct gdn_room at = gdn_room_at(room.x, g.b.rows);
-    const struct row_done done = {g, i, lane, link_parts(g.link[i], NT, count)};
-    const struct link_ready ready = {g, i, NT, count};
+    const struct gdn_words ports = {g.link[i].step.w, ticket + g.link[i].step.w.x_at,
+                                    ticket + (uint32_t)i};
     for (int item = (int)blockIdx.x; item < items; item += (int)gridDim.x) {
-        /* the barrier in ready also keeps the items' shared memory apart */
+        stream_sync()();
         gdn_item<MM90_STREAM>(g.b, d, g.link[i].step.p, item % d.v_heads, item / d.v_heads,
-                              (int)threadIdx.x, at, ready, stream_sync(), done);
+                              (int)threadIdx.x, at, gdn_no_wait(), stream_sync(), ports);
+    }
+    if ((int)blockIdx.x < items) {
+        stream_sync()();
     }
 }
 
@@ -466,7 +582,8 @@ static __device__ __forceinline__ void step_wide(float (*acc)[NT][4], const uint
 /* What a streaming warp carries from link to link. */
 struct stream {
     struct cursor at;
-    uint32_t puts; /* runs left in the exchange so far */
+    uint32_t puts;   /* runs left in the exchange so far */
+    uint32_t ticket; /* of the launch */
 };
 
 /* Done with the stage it is at. */
@@ -480,36 +597,123 @@ static __device__ __forceinline__ void leave_stage(const struct mm90_room &room,
     advance(at, room.stages);
 }
 
-/* Brings a phase's slice of the rows, its offsets and, for a link's first, the norms' sums
- * to shared memory. */
-template <int NT>
-static __device__ __forceinline__ void stage_phase(const struct mm_op &a,
-                                                   const struct mm90_room &room, int4 ph,
-                                                   bool first, int warp, int lane, int count)
+/* A warp's steps of a phase: number i is step first + 8 i of K. */
+struct own_steps {
+    int first, n;
+};
+
+static __device__ __forceinline__ struct own_steps own_steps_of(int k0, int n, int warp)
 {
-    const int units = ph.y * (MM_X_STEP / 16);
-    const uint32_t x = smem_addr(room.x);
-    for (int row = 0; row < count; row++) {
-        for (int u = (int)threadIdx.x; u < units; u += MM90_STREAM_THREADS) {
-            cp_async16(x + (uint32_t)row * a.x_row + (uint32_t)u * 16,
-                       a.x + (size_t)row * a.k + ph.x * 64 + u * 8);
+    struct own_steps o;
+    o.first = k0 + ((warp - k0) & (MM90_STREAM - 1));
+    o.n = (k0 + n - o.first + MM90_STREAM - 1) / MM90_STREAM;
+    return o;
+}
+
+/* Inputs from another launch: all rows of the warp's steps, step by step. */
+static __device__ __forceinline__ void inputs_plain(const struct mm_op &a, struct own_steps o,
+                                                    uint32_t x, int lane, int count)
+{
+    int j = 0, row = lane / 8;
+    while (row >= count) {
+        row -= count;
+        j++;
+    }
+    for (uint32_t p = (uint32_t)lane / 8; j < o.n; p += 4) {
+        cp_async16(x + p * MM90_X_ROW + lane % 8 * 16,
+                   a.x + (size_t)row * a.k + (o.first + MM90_STREAM * j) * 64 + lane % 8 * 8);
+        row += 4;
+        while (row >= count) {
+            row -= count;
+            j++;
         }
     }
     cp_async_commit();
-    struct offsets<MM90_OFFSETS> o;
-    offsets_load<NT, MM90_STREAM, MM90_OFFSETS>(o, a, count, ph.x, ph.y);
-    if (first) {
-        const float in = a.ss ? row_part<MM90_STREAM>(a.ss, a.ss_groups, count) : 0;
-        const float resid =
-            a.resid_ss ? row_part<MM90_STREAM>(a.resid_ss, a.resid_groups, count) : 0;
-        if (lane < CU_ROWS) {
-            room.sums[warp * CU_ROWS + lane] = in;
-            room.sums[(MM90_STREAM + warp) * CU_ROWS + lane] = resid;
+    cp_async_wait<0>();
+}
+
+/* Inputs from the link before: a lane takes four of them at a time, in half a warp a row's
+ * step. */
+static __device__ __forceinline__ void inputs_words(const struct mm_op &a, struct own_steps o,
+                                                    uint8_t *x, int lane, int count,
+                                                    uint32_t ticket)
+{
+    const int all = o.n * count;
+    int j = 0, row = lane / 16;
+    while (row >= count) {
+        row -= count;
+        j++;
+    }
+    const uint2 *from = a.w.x + o.first * 32 + lane % 16 * 2;
+    for (int p0 = 0; p0 < all; p0 += 2 * MM90_ASKED) {
+        int at[MM90_ASKED]; /* in words */
+        uint4 t[MM90_ASKED];
+#pragma unroll
+        for (int i = 0; i < MM90_ASKED; i++) {
+            at[i] = row * a.w.ld + j * (MM90_STREAM * 32);
+            t[i] = make_uint4(0, ticket, 0, ticket);
+            if (p0 + 2 * i + lane / 16 < all) {
+                t[i] = ld_ticket(from + at[i]);
+            }
+            row += 2;
+            while (row >= count) {
+                row -= count;
+                j++;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < MM90_ASKED; i++) {
+            while (t[i].y != ticket || t[i].w != ticket) {
+                look_again();
+                t[i] = ld_ticket(from + at[i]);
+            }
+            const int p = p0 + 2 * i + lane / 16;
+            if (p < all) {
+                *(uint2 *)(x + (uint32_t)p * MM90_X_ROW + lane % 16 * 8) =
+                    make_uint2(t[i].x, t[i].z);
+            }
         }
     }
-    offsets_put<NT, MM90_STREAM, MM90_OFFSETS>(o, ph.y, room.offset);
-    cp_async_wait<0>();
-    stream_sync()();
+}
+
+/* Brings a phase's inputs of the warp's steps to shared memory, and their offsets: what codes
+ * have too much, -1032 and -1152 times the sum of the inputs, which is a product with ones. */
+template <int NT>
+static __device__ __forceinline__ void stage_phase(const struct mm_op &a, struct own_steps o,
+                                                   uint8_t *x, uint8_t *offset, int lane,
+                                                   int count, uint32_t ticket)
+{
+    __syncwarp(); /* nobody needs what was there */
+    if (a.w.x) {
+        inputs_words(a, o, x, lane, count, ticket + a.w.x_at);
+    } else {
+        inputs_plain(a, o, smem_addr(x), lane, count);
+    }
+    __syncwarp();
+    const uint32_t one = 0x3C003C00, ones[4] = {one, one, one, one};
+    const float zeros[4] = {0, 0, 0, 0};
+#pragma unroll 3
+    for (int j = 0; j < o.n; j++) {
+        const uint8_t *step = x + (uint32_t)(j * count) * MM90_X_ROW;
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+            const int row = lane / 4 + 8 * n;
+            const uint8_t *at = step + (row < count ? row : count - 1) * MM90_X_ROW + lane % 4 * 32;
+            const uint4 b[2] = {*(const uint4 *)at, *(const uint4 *)(at + 16)};
+            float d[2][4];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                mma_f16(d[h], ones, b[h].x, b[h].y, zeros);
+                mma_f16(d[h], ones, b[h].z, b[h].w, d[h]);
+            }
+            if (lane < 4) {
+                const float s0 = d[0][0] + d[1][0], s1 = d[0][1] + d[1][1];
+                *(float4 *)(offset + (j * NT + n) * 64 + lane * 16) =
+                    make_float4(-1032 * s0, -1032 * s1, -1152 * s0, -1152 * s1);
+            }
+        }
+    }
+    __syncwarp();
 }
 
 template <int NT>
@@ -521,73 +725,74 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
     const struct mm_op &a = g.link[i].mm;
     const struct mm_run *run = a.run + blk.run;
     const struct mm_phase *phase = a.phase + blk.phase;
+    uint8_t *const x = room.x + (uint32_t)warp * room.x_warp;
+    uint8_t *const offset = room.offset + (uint32_t)warp * room.offset_warp;
+    const int row = lane / 4 < count ? lane / 4 : count - 1;
+    const int row8 = lane / 4 + 8 < count ? lane / 4 + 8 : count - 1;
+    const uint8_t *const x_lane = x + row * MM90_X_ROW + lane % 4 * 32;
+    const uint8_t *const offset_lane = offset + lane % 4 * 16;
+    const uint32_t x8 = (uint32_t)(row8 - row) * MM90_X_ROW;
+    const uint32_t x_step = (uint32_t)count * MM90_X_ROW;
     struct run_words words = {};
-    int phase_end = 0, phases = 0;
+    struct own_steps own = {};
+    int phase_end = 0, phases = 0, k0 = 0;
     for (int r = 0; r < blk.n_runs; r++) {
         if (r % MM_LANES == 0) {
             words_load(words, run, r, blk.n_runs, lane);
         }
         if (r == phase_end) {
             const int4 ph = *(const int4 *)(phase + phases);
-            if (phases == 0) {
-                link_ready{g, i, NT, count}();
-            } else {
-                stream_sync()();
-            }
-            stage_phase<NT>(a, room, ph, phases == 0, warp, lane, count);
+            k0 = ph.x;
+            own = own_steps_of(ph.x, ph.y, warp);
+            stage_phase<NT>(a, own, x, offset, lane, count, s.ticket);
             phase_end = ph.z;
             phases++;
         }
         const int kind = __shfl_sync(MM_ALL, words.w0.w, r % MM_LANES);
         int left = __shfl_sync(MM_ALL, words.w0.z, r % MM_LANES);
         const int putter = __shfl_sync(MM_ALL, words.w1.x, r % MM_LANES) % MM90_PUT;
-        int k = MM_META_K((uint32_t)__shfl_sync(MM_ALL, words.w1.w, r % MM_LANES));
-        const uint8_t *xp = room.x + lane / 4 * a.x_row + lane % 4 * 32;
-        const uint8_t *op = room.offset + lane % 4 * 16;
-        const uint32_t x8 = 8 * a.x_row;
+        const int k = k0 + MM_META_K((uint32_t)__shfl_sync(MM_ALL, words.w1.w, r % MM_LANES));
+        /* where in the run this warp's first step is, and which of its own that is */
+        int mine = (warp - k) & (MM90_STREAM - 1);
+        const int nth = (k + mine - own.first) / MM90_STREAM;
+        const uint8_t *xp = x_lane + (uint32_t)nth * x_step;
+        const uint8_t *op = offset_lane + nth * (NT * 64);
         float acc[4][NT][4];
 #pragma unroll
         for (int j = 0; j < 4 * NT * 4; j++) {
             acc[j / (NT * 4)][j / 4 % NT][j % 4] = 0;
         }
         if (kind == CU_W4) {
-            xp += (k + warp) * MM_X_STEP;
-            op += (k + warp) * (NT * 64);
-            const uint8_t *step = room.base + warp * MM_STAGE;
-            for (; left >= MM90_STREAM; left -= MM90_STREAM) { /* whole stages */
-                struct inputs<NT> in;
-                inputs_load<NT>(in, xp, x8, op);
-                mbar_wait(room.ring_full + (uint32_t)s.at.slot * 8, s.at.parity);
-                step_w4<NT>(acc, step + s.at.slot * MM90_STAGE, lane, in);
-                leave_stage(room, s.at, lane);
-                xp += MM90_STREAM * MM_X_STEP;
-                op += MM90_STREAM * NT * 64;
-            }
-            if (left > 0) {
-                mbar_wait(room.ring_full + (uint32_t)s.at.slot * 8, s.at.parity);
-                if (warp < left) {
+            const uint8_t *step = room.base + mine * MM_STAGE;
+            for (; left > 0; left -= MM90_STREAM) {
+                if (mine < left) {
                     struct inputs<NT> in;
                     inputs_load<NT>(in, xp, x8, op);
+                    mbar_wait(room.ring_full + (uint32_t)s.at.slot * 8, s.at.parity);
                     step_w4<NT>(acc, step + s.at.slot * MM90_STAGE, lane, in);
+                } else {
+                    mbar_wait(room.ring_full + (uint32_t)s.at.slot * 8, s.at.parity);
                 }
                 leave_stage(room, s.at, lane);
+                xp += x_step;
+                op += NT * 64;
             }
         } else {
             const int cap = stage_steps(kind);
-            int mine = warp; /* which of a stage's steps is this warp's, after those before */
-            for (; left > 0; left -= cap, k += cap) {
+            for (; left > 0; left -= cap) {
                 mbar_wait(room.ring_full + (uint32_t)s.at.slot * 8, s.at.parity);
                 if (mine < cap && mine < left) {
                     struct inputs<NT> in;
-                    inputs_load<NT>(in, xp + (k + mine) * MM_X_STEP, x8,
-                                    op + (k + mine) * (NT * 64));
+                    inputs_load<NT>(in, xp, x8, op);
                     step_wide<NT>(acc,
                                   room.base + s.at.slot * MM90_STAGE +
                                       (uint32_t)mine * step_bytes_of(kind),
                                   kind, lane, in);
+                    xp += x_step;
+                    op += NT * 64;
                 }
                 leave_stage(room, s.at, lane);
-                mine = (mine + MM90_STREAM - cap) % MM90_STREAM;
+                mine = (mine - cap) & (MM90_STREAM - 1);
             }
         }
         mbar_wait(room.empty, (s.puts++ & 1) ^ 1);
@@ -599,9 +804,10 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
     }
 }
 
-/* Warps beside the stream: those that finish tiles, then the producer. */
+/* Warps beside the stream: those that take sums, those that finish tiles, the producer. */
 template <int NT> struct mm90_warps {
-    static constexpr int producer = MM90_STREAM + MM90_PUT * NT;
+    static constexpr int finish = MM90_STREAM + MM90_PUT * NT;
+    static constexpr int producer = finish + NT;
     static constexpr int threads = (producer + 1) * MM_LANES;
 };
 
@@ -619,6 +825,7 @@ static __global__ void __launch_bounds__(mm90_warps<NT>::threads, 1)
             part ? *(const int4 *)(l.mm.block + blockIdx.x) : make_int4(0, 0, 0, 0);
     }
     if (threadIdx.x == MM90_STREAM_THREADS) {
+        *room.left = 0;
         for (int s = 0; s < room.stages; s++) {
             mbar_init(room.ring_full + (uint32_t)s * 8, 1);
             mbar_init(room.ring_empty + (uint32_t)s * 8, MM90_STREAM);
@@ -638,19 +845,25 @@ static __global__ void __launch_bounds__(mm90_warps<NT>::threads, 1)
             return;
         }
         pdl_wait();
-        put_links<NT>(g, room, warp - MM90_STREAM, lane, count);
+        if (warp < mm90_warps<NT>::finish) {
+            take_links<NT>(g, room, warp - MM90_STREAM, lane, count);
+        } else {
+            finish_links(g, 8 * (warp - mm90_warps<NT>::finish), lane, count);
+        }
+        leave(g, room, mm90_warps<NT>::producer, lane);
         return;
     }
     pdl_wait();
     pdl_launch();
-    struct stream s = {{0, 0}, 0};
+    struct stream s = {{0, 0}, 0, first_ticket(g)};
     for (int i = 0; i < g.n; i++) {
         if (g.link[i].gdn) {
-            stream_gdn<NT>(g, room, i, lane, count);
+            stream_gdn(g, room, i, s.ticket);
         } else {
             stream_mm<NT>(g, room, i, block_of(room, i), s, warp, lane, count);
         }
     }
+    leave(g, room, mm90_warps<NT>::producer, lane);
 }
 
 #endif

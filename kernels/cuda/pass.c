@@ -27,7 +27,7 @@ static int flush(struct pass *p)
 {
     const int n = p->links;
     p->links = 0;
-    return n > 0 ? cu_chain(&p->b->cu, p->linked, p->link, n) : 0;
+    return n > 0 ? cu_chain(&p->b->cu, p->linked, p->link, n, &p->b->edges) : 0;
 }
 
 /* The next place in the chain over a batch; *rc is of what had to be launched before. */

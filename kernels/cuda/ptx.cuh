@@ -130,6 +130,9 @@ PTX_FN uint32_t ld_acquire(const void *p);
  * waits for has the value too. */
 PTX_FN void st_ticket(void *p, uint32_t a, uint32_t b, uint32_t ticket);
 PTX_FN uint4 ld_ticket(const void *p);
+/* The same of one word. */
+PTX_FN void st_word(void *p, uint32_t v, uint32_t ticket);
+PTX_FN uint2 ld_word(const void *p);
 /* Between one look and the next at what others will write. */
 PTX_FN void look_again(void);
 /* Spins until the counter at p, which others of the same launch raise, is n or more; what
@@ -515,6 +518,23 @@ PTX_FN uint4 ld_ticket(const void *p)
                  : "l"(__cvta_generic_to_global(p))
                  : "memory");
     return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+}
+
+PTX_FN void st_word(void *p, uint32_t v, uint32_t ticket)
+{
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(p)),
+                 "l"((uint64_t)ticket << 32 | v)
+                 : "memory");
+}
+
+PTX_FN uint2 ld_word(const void *p)
+{
+    uint64_t v;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
+                 : "=l"(v)
+                 : "l"(__cvta_generic_to_global(p))
+                 : "memory");
+    return make_uint2((uint32_t)v, (uint32_t)(v >> 32));
 }
 
 PTX_FN void look_again(void)

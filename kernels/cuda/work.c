@@ -59,6 +59,8 @@ size_t cuda_work_place(struct backend *b, uint8_t *base)
     b->act_ffn = take_act(&p, (size_t)s->ffn);
     b->act_mtp = take_act(&p, s->mtp ? 2 * hidden : 0);
     b->act_head = take_act(&p, hidden);
+    b->edges.width = (int)most(most(ld, hidden), most(mid, (size_t)s->ffn));
+    b->edges.mem = take(&p, cu_edges_bytes(b->edges.width), 1);
     b->xt = take(&p, cu_xt_bytes(b->max_rows, s->hidden * (s->mtp ? 2 : 1)), 1);
     b->xt_mid = take(&p, cu_xt_bytes(b->max_rows, (int)most((size_t)s->ffn, mid)), 1);
     b->gdn_work = take(&p, cu_gdn_work(s->k_heads, s->v_heads, b->max_rows), 1);

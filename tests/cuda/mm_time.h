@@ -5,8 +5,8 @@
  * t_cuda_mm --time [key=value ...]: speed of the 27B's products on a GPU, as part of
  * the read bandwidth measured in the same run. Keys: slice, per_sm, order (1 by slice, 2
  * by tile), pdl, path (80, 90), layers, rows (only this count), what (1 single products, 2
- * all of a step's launch by launch, 4 chained as far as attention lets, 8 chained with the
- * DeltaNet steps between).
+ * all of a step's launch by launch, 4 chained with the DeltaNet steps between as far as
+ * attention lets).
  */
 
 struct time_opts {
@@ -20,7 +20,7 @@ static struct time_opts time_opts_of(int n, char **arg)
     o.pdl = 1;
     o.path = 90;
     o.layers = 64;
-    o.what = 15;
+    o.what = 7;
     const struct cut_key keys[] = {
         {"slice", &o.tune.slice}, {"per_sm", &o.tune.per_sm}, {"order", (int *)&o.tune.order},
         {"pdl", &o.pdl},          {"path", &o.path},          {"layers", &o.layers},
@@ -104,6 +104,7 @@ struct time_buffers {
     float *state, *vectors; /* DeltaNet's */
     void *work;
     size_t work_bytes;
+    struct cu_edges edges;
 };
 
 static void buffers_make(struct time_buffers *b, size_t work)
@@ -134,6 +135,9 @@ static void buffers_make(struct time_buffers *b, size_t work)
     b->work_bytes = work;
     cut_must(cudaMalloc(&b->work, work), "cudaMalloc");
     cut_must(cudaMemset(b->work, 0, work), "cudaMemset");
+    b->edges.width = WIDE;
+    cut_must(cudaMalloc(&b->edges.mem, cu_edges_bytes(WIDE)), "cudaMalloc");
+    cut_must(cudaMemset(b->edges.mem, 0, cu_edges_bytes(WIDE)), "cudaMemset");
 }
 
 enum time_what { T_IN, T_QKV, T_OUT, T_GATE_UP, T_DOWN, T_HEAD };
@@ -246,7 +250,7 @@ static void timed_run(struct cu_ctx *c, const struct time_buffers *b,
             chain.push_back(k);
         }
         if (!at_once || list[i]->what == T_QKV || i + 1 == list.size()) {
-            cut_must(cu_chain(c, &batch, chain.data(), (int)chain.size()), "cu_chain");
+            cut_must(cu_chain(c, &batch, chain.data(), (int)chain.size(), &b->edges), "cu_chain");
             chain.clear();
         }
     }
@@ -377,12 +381,12 @@ static void time_chain(struct cu_ctx *c, const struct time_opts *o, const struct
     for (size_t i = 0; i < all.size(); i++) {
         list.push_back(&all[i]);
     }
-    static const char *const name[] = {"singly", "chained", "with gdn"};
-    for (int how = 0; how < 3; how++) {
+    static const char *const name[] = {"singly", "chained"};
+    for (int how = 0; how < 2; how++) {
         double one = 0;
         for (int i = 0; i < 3; i++) {
             if ((o->what >> how & 2) && (!o->rows || o->rows == time_rows[i])) {
-                const double ms = time_graph(c, b, list, time_rows[i], how > 0, how > 1);
+                const double ms = time_graph(c, b, list, time_rows[i], how > 0, how > 0);
                 one = one > 0 ? one : ms;
                 char label[32];
                 snprintf(label, sizeof label, "%s %d", name[how], time_rows[i]);
@@ -410,7 +414,7 @@ static int time_all(int n, char **arg)
     if (o.what & 1) {
         time_single(c, &o, &pool, &b, read);
     }
-    if (o.what & 14) {
+    if (o.what & 6) {
         time_chain(c, &o, &pool, &b, read);
     }
     return 0;

@@ -29,6 +29,7 @@ struct buffers {
     struct cu_act act, mid, ffn;
     void *work;
     size_t work_bytes;
+    struct cu_edges edges;
 };
 
 static const size_t s_floats = (size_t)V_HEADS * D * D, conv_floats = (size_t)2 * 3 * CHANNELS;
@@ -123,12 +124,16 @@ static void buffers_make(struct buffers *b, const struct layer *l)
     }
     b->work = cut_alloc(b->work_bytes);
     cut_must(cudaMemset(b->work, 0, b->work_bytes), "cudaMemset");
+    b->edges.width = LD;
+    b->edges.mem = cut_alloc(cu_edges_bytes(LD));
+    cut_must(cudaMemset(b->edges.mem, 0, cu_edges_bytes(LD)), "cudaMemset");
 }
 
 static void buffers_free(struct buffers *b)
 {
     void *all[] = {b->x,       b->proj,  b->ss[0],   b->ss[1], b->power[0], b->power[1], b->act.x,
-                   b->act.sum, b->mid.x, b->mid.sum, b->ffn.x, b->ffn.sum,  b->work};
+                   b->act.sum, b->mid.x, b->mid.sum, b->ffn.x, b->ffn.sum,  b->work,
+                   b->edges.mem};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         cut_free(all[i]);
     }
@@ -296,36 +301,32 @@ static void run(struct cu_ctx *c, const struct layer *l, const struct buffers *b
     for (size_t i = 0; i < all.size(); i += (size_t)at_a_time) {
         const size_t left = all.size() - i;
         cut_must(cu_chain(c, &batch, &all[i],
-                          (int)(left < (size_t)at_a_time ? left : (size_t)at_a_time)),
+                          (int)(left < (size_t)at_a_time ? left : (size_t)at_a_time), &b->edges),
                  "cu_chain");
     }
     cut_sync();
 }
 
-/* Everything that was written, of the rows there are. */
+/* Everything that was written, of the rows there are, but what links of a launch hand on. */
 static std::vector<uint32_t> results(const struct buffers *b, int rows)
 {
     std::vector<uint32_t> all;
     const struct {
         const void *p;
         size_t n;
-    } part[] = {{b->x, (size_t)rows * HIDDEN},     {b->act.x, (size_t)rows * HIDDEN / 2},
-                {b->proj, (size_t)rows * LD},      {b->s[0], SLOTS * s_floats},
-                {b->s[1], SLOTS * s_floats},       {b->conv[0], SLOTS * conv_floats},
-                {b->conv[1], SLOTS * conv_floats}, {b->mid.x, (size_t)rows * INNER / 2},
-                {b->ffn.x, (size_t)rows * FFN / 2}};
+    } part[] = {{b->x, (size_t)rows * HIDDEN},     {b->proj, (size_t)rows * LD},
+                {b->s[0], SLOTS * s_floats},       {b->s[1], SLOTS * s_floats},
+                {b->conv[0], SLOTS * conv_floats}, {b->conv[1], SLOTS * conv_floats}};
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         const size_t at = all.size();
         all.resize(at + part[i].n);
         cut_download(&all[at], (const uint32_t *)part[i].p, part[i].n);
     }
-    for (int i = 0; i < 2; i++) {
-        std::vector<uint32_t> ss(CU_ROWS * HIDDEN / 64);
-        cut_download(ss.data(), (const uint32_t *)b->ss[i], ss.size());
-        for (size_t j = 0; j < ss.size(); j++) {
-            if ((int)(j % CU_ROWS) < rows) {
-                all.push_back(ss[j]);
-            }
+    std::vector<uint32_t> ss(CU_ROWS * HIDDEN / 64); /* of the last state */
+    cut_download(ss.data(), (const uint32_t *)b->ss[0], ss.size());
+    for (size_t j = 0; j < ss.size(); j++) {
+        if ((int)(j % CU_ROWS) < rows) {
+            all.push_back(ss[j]);
         }
     }
     return all;
@@ -412,7 +413,7 @@ static void test_refused(struct cu_ctx *c)
     }
     b.rows = b.spans = 1;
     const int before = c->launches;
-    cut_ok(cu_chain(c, &b, l, CU_LINKS + 1) != 0 && cu_chain(c, &b, l, 0) != 0 &&
+    cut_ok(cu_chain(c, &b, l, CU_LINKS + 1, NULL) != 0 && cu_chain(c, &b, l, 0, NULL) != 0 &&
                c->launches == before,
            "no link and too many are refused");
 }

@@ -624,6 +624,25 @@ uint4 ld_ticket(const void *p)
     return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
+void st_word(void *p, uint32_t v, uint32_t ticket)
+{
+    ENTER();
+    const uint32_t w[2] = {v, ticket};
+    check_global(p, 8, "st_word");
+    emu_release(p);
+    memcpy(p, w, sizeof w);
+}
+
+uint2 ld_word(const void *p)
+{
+    ENTER();
+    uint2 v;
+    check_global(p, 8, "ld_word");
+    emu_acquire((void *)(uintptr_t)p);
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
 void look_again(void)
 {
     emu_poll("look_again", EMU_HERE);
