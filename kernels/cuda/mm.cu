@@ -4,6 +4,7 @@
 #include "kernels/cuda/mm_sm90.cuh"
 
 enum { SMEM_SM90 = 227 << 10, FLYING = 2, FLYING_ALONE = 3 };
+static const uint32_t STEPS_AT_ONCE = 10; /* of a streaming warp: at one row 5,120 inputs */
 static const uint32_t stages_least = 2, stages_most = 12;
 
 extern "C" int cu_mm_plan_create_tuned(struct cu_ctx *c, const struct cu_mat *const *mats, int n,
@@ -175,11 +176,13 @@ static struct mm90_smem smem_of(const struct cu_batch *b, const struct cu_link *
     const uint32_t exchange = MM90_STREAM * nt * 8 * MM_COL * 4;
     const uint32_t blocks = CU_LINKS * sizeof(int4) + 16;
     struct mm90_smem s;
-    s.x_warp = steps * rows * MM90_X_ROW;
-    s.offset_warp = steps * nt * 64;
+    s.steps = most(steps, STEPS_AT_ONCE);
+    s.step_rows = most(steps * rows, STEPS_AT_ONCE);
+    s.x_warp = s.step_rows * MM90_X_ROW;
+    s.offset_warp = s.steps * nt * 64;
     const uint32_t x = (most(MM90_STREAM * s.x_warp, gdn) + 15) / 16 * 16;
     const uint32_t offset = MM90_STREAM * s.offset_warp;
-    const uint32_t rest = x + offset + exchange + blocks + (1 + MM90_PUT) * 8;
+    const uint32_t rest = x + offset + exchange + blocks + (1 + MM90_TAKE) * 8;
     s.stages = (SMEM_SM90 - rest) / (MM90_STAGE + 16);
     s.stages = s.stages < stages_most ? s.stages : stages_most;
     s.x = s.stages * MM90_STAGE;
@@ -187,7 +190,7 @@ static struct mm90_smem smem_of(const struct cu_batch *b, const struct cu_link *
     s.exchange = s.offset + offset;
     s.blocks = s.exchange + exchange;
     s.bars = s.blocks + blocks;
-    s.bytes = s.bars + (2 * s.stages + 1 + MM90_PUT) * 8;
+    s.bytes = s.bars + (2 * s.stages + 1 + MM90_TAKE) * 8;
     return s;
 }
 
@@ -340,7 +343,7 @@ static int launch_sm90(struct cu_ctx *c, const struct cu_batch *b, const struct 
         edges_set(a.link, link, n, edges);
     }
     const dim3 grid(blocks);
-    const dim3 block(b->rows > 8 ? mm90_warps<2>::threads : mm90_warps<1>::threads);
+    const dim3 block(MM90_THREADS);
     return b->rows > 8 ? cu_launch_together(c, n > 1 ? "chain16" : "mm16", mm90_kernel<2>, grid,
                                             block, a.at.bytes, a)
                        : cu_launch_together(c, n > 1 ? "chain" : "mm", mm90_kernel<1>, grid, block,

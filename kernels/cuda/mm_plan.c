@@ -154,8 +154,15 @@ static void cut_by_tile(struct maker *m)
     }
 }
 
-/* Splits pieces at the borders of slices and brings each block's into the order
- * of slices, tiles. Pieces come sorted by block. */
+/* Whether the block does all of a piece's tile. */
+static bool whole(const struct maker *m, const struct piece *q)
+{
+    return q->a == 0 && q->b == m->p->kg;
+}
+
+/* Splits pieces at the borders of slices and brings each block's into the order of slices;
+ * in each the tiles that it shares come first, so that sums which have to travel are not the
+ * last ones. Pieces come sorted by block. */
 static void sort_by_slice(struct maker *m)
 {
     struct maker out = {.p = m->p, .slices = m->slices};
@@ -166,11 +173,13 @@ static void sort_by_slice(struct maker *m)
         out.block = m->piece[i].block;
         for (int s = 0; s < m->slices; s++) {
             const int a = slice_begin(m, s), b = slice_begin(m, s + 1);
-            for (int j = i; j < end; j++) {
-                const struct piece *q = &m->piece[j];
-                const int from = q->a > a ? q->a : a, to = q->b < b ? q->b : b;
-                if (from < to) {
-                    push(&out, q->tile, from, to);
+            for (int alone = 0; alone < 2; alone++) {
+                for (int j = i; j < end; j++) {
+                    const struct piece *q = &m->piece[j];
+                    const int from = q->a > a ? q->a : a, to = q->b < b ? q->b : b;
+                    if (from < to && whole(m, q) == (alone == 1)) {
+                        push(&out, q->tile, from, to);
+                    }
                 }
             }
         }
@@ -360,10 +369,10 @@ static void cut(struct cu_mm_plan *p, int64_t blocks, int slice, enum mm_order o
     m.slices = slices_for(p, slice, order);
     if (order == MM_BY_TILE) {
         cut_by_tile(&m);
-        sort_by_slice(&m);
     } else {
         cut_by_slice(&m);
     }
+    sort_by_slice(&m);
     tables(&m);
     free(m.piece);
 }

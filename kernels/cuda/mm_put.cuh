@@ -129,7 +129,7 @@ static __device__ __forceinline__ void put_pair(const struct mm_op &a, int batch
  * neighbours. */
 template <int N>
 static __device__ __forceinline__ void put_silu(const struct mm_op &a, int tile, int first,
-                                                int count, int lane, const float2 (&v)[8],
+                                                int count, int lane, const float2 *v,
                                                 uint32_t ticket)
 {
     const int row = tile * 32 + lane_row(lane) / 16 * 8 + lane % 16 / 2;
@@ -169,8 +169,8 @@ static __device__ __forceinline__ void put_silu(const struct mm_op &a, int tile,
 
 template <int N>
 static __device__ __forceinline__ void put_resid(const struct mm_op &a, int tile, int first,
-                                                 int count, int lane, const float2 (&v)[8],
-                                                 const float2 (&old)[8], float2 norm, float power,
+                                                 int count, int lane, const float2 *v,
+                                                 const float2 *old, float2 norm, float power,
                                                  uint32_t ticket)
 {
     const int row = tile * 64 + lane_row(lane);
@@ -218,7 +218,7 @@ static __device__ __forceinline__ void put_resid(const struct mm_op &a, int tile
             }
         }
     }
-    if (tile == 0 && lane >= first && lane < first + 8 && lane < count) {
+    if (tile == 0 && lane >= first && lane < first + N && lane < count) {
         if (a.w.power_out) {
             st_word(a.w.power_out + lane, __float_as_uint(power), ticket);
         }
@@ -231,7 +231,7 @@ static __device__ __forceinline__ void put_resid(const struct mm_op &a, int tile
 template <int N>
 static __device__ __forceinline__ void put_store(const struct mm_op &a, const struct mm_mat &m,
                                                  int tile, int first, int count, int lane,
-                                                 const float2 (&v)[8], uint32_t ticket)
+                                                 const float2 *v, uint32_t ticket)
 {
     const int row = (tile - m.tile0) * 64 + lane_row(lane);
 #pragma unroll
@@ -323,8 +323,7 @@ static __device__ __forceinline__ void before_load(struct before &b, const struc
 template <int N>
 static __device__ __forceinline__ void finish(const struct mm_op &a, int tile, int mat, int count,
                                               int first, int lane, struct factors f,
-                                              const struct before &b, float2 (&v)[8],
-                                              uint32_t ticket)
+                                              const struct before &b, float2 *v, uint32_t ticket)
 {
 #pragma unroll
     for (int c = 0; c < N; c++) {

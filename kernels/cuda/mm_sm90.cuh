@@ -28,12 +28,13 @@
 enum {
     MM90_STREAM = 8, /* streaming warps */
     MM90_STREAM_THREADS = MM90_STREAM * MM_LANES,
-    MM90_PUT = 2,                        /* warps that take sums, for every eight batch rows */
+    MM90_TAKE = 4,                       /* warps that take sums */
     MM90_STAGE = MM90_STREAM * MM_STAGE, /* bytes: 8 steps of W4, 4 of W8, 2 of W16 */
     MM90_X_ROW = MM_X_STEP + 16,         /* of a step of a row: rows do not share banks */
     MM90_ASKED = 8,                      /* units of inputs that a lane asks for at a time */
-    MM90_PARTS = 4,                      /* contributions, */
-    MM90_COLS = 4,                       /* of batch rows, on their way at a time */
+    MM90_FINISH = 3,                     /* warps that finish tiles, */
+    MM90_COLS = 4,                       /* so many batch rows at a time */
+    MM90_PARTS = 4,                      /* contributions that are on their way at a time */
     BAR90_STREAM = 1
 };
 
@@ -57,6 +58,7 @@ struct mm90_link {
 /* Where a block's shared memory has its parts; of x and offset each streaming warp has one. */
 struct mm90_smem {
     uint32_t stages, x, x_warp, offset, offset_warp, exchange, blocks, bars, bytes;
+    uint32_t steps, step_rows; /* for how many steps, and rows of them, a warp has room */
 };
 
 struct mm90_args {
@@ -78,7 +80,7 @@ struct mm90_room {
     float *exchange;
     int4 *blocks;   /* by link */
     uint32_t *left; /* warps of the block that have come to their end */
-    int stages;
+    int stages, steps, step_rows;
 };
 
 static __device__ __forceinline__ struct mm90_room room_of(const struct mm90_smem &at,
@@ -88,6 +90,8 @@ static __device__ __forceinline__ struct mm90_room room_of(const struct mm90_sme
     r.base = smem;
     r.ring = smem_addr(smem);
     r.stages = (int)at.stages;
+    r.steps = (int)at.steps;
+    r.step_rows = (int)at.step_rows;
     r.ring_full = smem_addr(smem + at.bars);
     r.ring_empty = r.ring_full + at.stages * 8;
     r.empty = r.ring_empty + at.stages * 8;
@@ -241,46 +245,40 @@ static __device__ __forceinline__ const uint4 *piece_at(const struct mm_op &a, i
 }
 
 /* Adds the contributions to a tile, in order. */
-static __device__ __forceinline__ void gather(float2 (&sum)[8], const struct mm_op &a, int slot0,
-                                              int parts, int first, int count, int odd,
+static __device__ __forceinline__ void gather(float2 (&sum)[MM90_COLS], const struct mm_op &a,
+                                              int slot0, int parts, int first, int count, int odd,
                                               uint32_t ticket, int lane)
 {
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
+    for (int c = 0; c < MM90_COLS; c++) {
         sum[c] = make_float2(0, 0);
     }
     for (int i = 0; i < parts; i += MM90_PARTS) {
+        struct pieces p;
 #pragma unroll
-        for (int c0 = 0; c0 < 8; c0 += MM90_COLS) {
-            if (first + c0 >= count) {
+        for (int c = 0; c < MM90_COLS; c++) {
+#pragma unroll
+            for (int j = 0; j < MM90_PARTS; j++) {
+                p.t[c][j] = make_uint4(0, ticket, 0, ticket);
+                if (i + j < parts && first + c < count) {
+                    p.t[c][j] = ld_ticket(piece_at(a, slot0 + i + j, first + c, odd, lane));
+                }
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < MM90_COLS; c++) {
+            if (first + c >= count) {
                 continue;
             }
-            struct pieces p;
 #pragma unroll
-            for (int c = 0; c < MM90_COLS; c++) {
-#pragma unroll
-                for (int j = 0; j < MM90_PARTS; j++) {
-                    p.t[c][j] = make_uint4(0, ticket, 0, ticket);
-                    if (i + j < parts && first + c0 + c < count) {
-                        p.t[c][j] = ld_ticket(piece_at(a, slot0 + i + j, first + c0 + c, odd, lane));
-                    }
+            for (int j = 0; j < MM90_PARTS; j++) {
+                uint4 t = p.t[c][j];
+                while (t.y != ticket || t.w != ticket) {
+                    look_again();
+                    t = ld_ticket(piece_at(a, slot0 + i + j, first + c, odd, lane));
                 }
-            }
-#pragma unroll
-            for (int c = 0; c < MM90_COLS; c++) {
-                if (first + c0 + c >= count) {
-                    continue;
-                }
-#pragma unroll
-                for (int j = 0; j < MM90_PARTS; j++) {
-                    uint4 t = p.t[c][j];
-                    while (t.y != ticket || t.w != ticket) {
-                        look_again();
-                        t = ld_ticket(piece_at(a, slot0 + i + j, first + c0 + c, odd, lane));
-                    }
-                    sum[c0 + c].x += __uint_as_float(t.x);
-                    sum[c0 + c].y += __uint_as_float(t.z);
-                }
+                sum[c].x += __uint_as_float(t.x);
+                sum[c].y += __uint_as_float(t.z);
             }
         }
     }
@@ -342,13 +340,13 @@ static __device__ __forceinline__ float rstd_of(const float *plain, const uint2 
     return 1 / sqrtf(warp_sum(s) * inv_k + eps);
 }
 
-/* What is known of batch rows first .. first + 7; ticket: of the launch. */
+/* What is known of batch rows first .. end - 1, in lanes of these numbers; ticket: of the
+ * launch. */
 static __device__ __forceinline__ struct factors factors_of90(const struct mm_op &a, int lane,
-                                                              int first, int count,
+                                                              int first, int end,
                                                               uint32_t ticket)
 {
     struct factors f = {1, 1};
-    const int end = first + 8 < count ? first + 8 : count;
     if (a.ss) {
         float power = 1;
         if (lane >= first && lane < end) {
@@ -372,32 +370,26 @@ static __device__ __forceinline__ struct factors factors_of90(const struct mm_op
     return f;
 }
 
-/* Batch rows first .. of a tile from their sums. */
+/* Batch rows first .. first + 3 of a tile from their sums. */
 static __device__ __forceinline__ void finish_rows(const struct mm_op &a, int tile, int mat,
                                                    int first, int count, int lane,
                                                    struct factors f, const struct before &b,
-                                                   float2 (&v)[8], uint32_t ticket)
+                                                   float2 (&v)[MM90_COLS], uint32_t ticket)
 {
     if (count - first == 1) {
         finish<1>(a, tile, mat, count, first, lane, f, b, v, ticket);
     } else {
-        finish<8>(a, tile, mat, count, first, lane, f, b, v, ticket);
+        finish<MM90_COLS>(a, tile, mat, count, first, lane, f, b, v, ticket);
     }
 }
 
-static __device__ __forceinline__ void before_rows(struct before &b, const struct mm_op &a,
-                                                   int tile, int mat, int first, int count,
-                                                   int lane, uint32_t ticket)
+static __device__ __forceinline__ int least(int a, int b)
 {
-    if (count - first == 1) {
-        before_load<1>(b, a, tile, mat, first, count, lane, ticket + a.w.old_at);
-    } else {
-        before_load<8>(b, a, tile, mat, first, count, lane, ticket + a.w.old_at);
-    }
+    return a < b ? a : b;
 }
 
-/* Takes the sums of runs, batch rows 8 (mine % NT) and up of the tiles that are mine / NT's
- * by number. A tile that is one block's alone is finished here, others' sums are sent: this
+/* Takes the sums of runs, batch rows 8 (mine % NT) and up of the tiles that are by number
+ * those of mine / NT. A tile that is one block's alone is finished here, others' sums are sent: this
  * waits for no other block but for what the link before makes. */
 template <int NT>
 static __device__ __forceinline__ void take_links(const struct mm90_args &g,
@@ -424,19 +416,15 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
                 words_load(words, run, r, blk.n_runs, lane);
             }
             const struct run_at at = run_of(words, r);
-            if (at.tile % MM90_PUT != group) {
+            if (at.tile % (MM90_TAKE / NT) != group) {
                 continue;
             }
             const int mat = MM_META_MAT(at.meta);
             const bool last = MM_META_LAST(at.meta) != 0;
             const bool whole = last && MM_META_PARTS(at.meta) == 1;
-            struct before b;
-            if (whole) {
-                before_rows(b, a, at.tile, mat, first, count, lane, ticket);
-                if (!known) {
-                    known = true;
-                    f = factors_of90(a, lane, first, count, ticket);
-                }
+            if (whole && !known) {
+                known = true;
+                f = factors_of90(a, lane, first, least(first + 8, count), ticket);
             }
             float2 v[8];
             kept_sums(v, a, at, first, count, odd, lane);
@@ -447,7 +435,20 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
                 mbar_arrive(room.empty);
             }
             if (whole) {
-                finish_rows(a, at.tile, mat, first, count, lane, f, b, v, now);
+#pragma unroll
+                for (int h = 0; h < 8; h += MM90_COLS) {
+                    if (first + h < count) {
+                        float2 part[MM90_COLS];
+#pragma unroll
+                        for (int c = 0; c < MM90_COLS; c++) {
+                            part[c] = v[h + c];
+                        }
+                        struct before b;
+                        before_load<MM90_COLS>(b, a, at.tile, mat, first + h, count, lane,
+                                               ticket + a.w.old_at);
+                        finish_rows(a, at.tile, mat, first + h, count, lane, f, b, part, now);
+                    }
+                }
             } else {
                 send_sums(v, a, at, first, count, odd, last ? now : MM90_KEPT, lane);
             }
@@ -455,9 +456,10 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
     }
 }
 
-/* Finishes the tiles of several contributions that are this block's, batch rows first and
- * up. What it waits for comes from warps that do not wait for it in the same link. */
-static __device__ __forceinline__ void finish_links(const struct mm90_args &g, int first,
+/* Finishes the tiles of several contributions that are this block's, of every so many batch
+ * rows those of warp `mine`. What it waits for comes from warps that do not wait for it in the
+ * same link. */
+static __device__ __forceinline__ void finish_links(const struct mm90_args &g, int mine,
                                                     int lane, int count)
 {
     const uint32_t ticket = first_ticket(g);
@@ -471,14 +473,18 @@ static __device__ __forceinline__ void finish_links(const struct mm90_args &g, i
         struct factors f = {1, 1};
         for (int at = begin; b0 < n && at < end; at++) {
             const int4 w = *(const int4 *)(a.finish + at); /* struct mm_finish */
-            struct before b;
-            before_rows(b, a, w.x, w.y, first, count, lane, ticket);
-            if (at == begin) {
-                f = factors_of90(a, lane, first, count, ticket);
+            for (int first = mine * MM90_COLS; first < count; first += MM90_FINISH * MM90_COLS) {
+                struct before b;
+                before_load<MM90_COLS>(b, a, w.x, w.y, first, count, lane, ticket + a.w.old_at);
+                if (at == begin) {
+                    const struct factors now =
+                        factors_of90(a, lane, first, least(first + MM90_COLS, count), ticket);
+                    f = lane >= first && lane < first + MM90_COLS ? now : f;
+                }
+                float2 v[MM90_COLS];
+                gather(v, a, w.z, w.w, first, count, g.link[i].odd, ticket + (uint32_t)i, lane);
+                finish_rows(a, w.x, w.y, first, count, lane, f, b, v, ticket + (uint32_t)i);
             }
-            float2 v[8];
-            gather(v, a, w.z, w.w, first, count, g.link[i].odd, ticket + (uint32_t)i, lane);
-            finish_rows(a, w.x, w.y, first, count, lane, f, b, v, ticket + (uint32_t)i);
         }
     }
 }
@@ -716,6 +722,54 @@ static __device__ __forceinline__ void stage_phase(const struct mm_op &a, struct
     __syncwarp();
 }
 
+/* Where a warp's next step is. */
+struct stream_place {
+    const uint8_t *step, *x, *offset; /* step: in the ring's first stage */
+    uint32_t x_step;
+};
+
+/* Waits for the stage at the cursor and has this warp's step in registers. */
+static __device__ __forceinline__ void step_take(struct weights_w4 &w, struct inputs<1> &in,
+                                                 const struct mm90_room &room, struct cursor &at,
+                                                 struct stream_place &p, int lane)
+{
+    inputs_load<1>(in, p.x, 0, p.offset);
+    mbar_wait(room.ring_full + (uint32_t)at.slot * 8, at.parity);
+    weights_load(w, p.step + at.slot * MM90_STAGE, lane);
+    advance(at, room.stages);
+    p.x += p.x_step;
+    p.offset += 64;
+}
+
+/* n whole stages of W4: while a step is computed the next one is read. */
+static __device__ __forceinline__ void whole_stages(float (*acc)[1][4],
+                                                    const struct mm90_room &room,
+                                                    struct stream &s, struct stream_place p, int n,
+                                                    int lane)
+{
+    struct weights_w4 w[2];
+    struct inputs<1> in[2];
+    struct cursor at = s.at;
+    step_take(w[0], in[0], room, at, p, lane);
+    for (n--; n >= 2; n -= 2) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            step_take(w[1 - i], in[1 - i], room, at, p, lane);
+            step_w4<1>(acc, w[i], in[i]);
+            leave_stage(room, s.at, lane);
+        }
+    }
+    if (n > 0) {
+        step_take(w[1], in[1], room, at, p, lane);
+        step_w4<1>(acc, w[0], in[0]);
+        leave_stage(room, s.at, lane);
+        w[0] = w[1];
+        in[0] = in[1];
+    }
+    step_w4<1>(acc, w[0], in[0]);
+    leave_stage(room, s.at, lane);
+}
+
 template <int NT>
 static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
                                                  const struct mm90_room &room, int i,
@@ -735,7 +789,7 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
     const uint32_t x_step = (uint32_t)count * MM90_X_ROW;
     struct run_words words = {};
     struct own_steps own = {};
-    int phase_end = 0, phases = 0, k0 = 0;
+    int phase_end = 0, phases = 0, k0 = 0, staged = 0;
     for (int r = 0; r < blk.n_runs; r++) {
         if (r % MM_LANES == 0) {
             words_load(words, run, r, blk.n_runs, lane);
@@ -743,14 +797,28 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
         if (r == phase_end) {
             const int4 ph = *(const int4 *)(phase + phases);
             k0 = ph.x;
-            own = own_steps_of(ph.x, ph.y, warp);
-            stage_phase<NT>(a, own, x, offset, lane, count, s.ticket);
+            if (k0 >= staged) { /* as many phases as there is room for */
+                int n = ph.y;
+                own = own_steps_of(k0, n, warp);
+                for (int p = phases + 1, end = ph.z; end < blk.n_runs; p++) {
+                    const int4 next = *(const int4 *)(phase + p);
+                    const struct own_steps more = own_steps_of(k0, n + next.y, warp);
+                    if (next.x != k0 + n || more.n > room.steps || more.n * count > room.step_rows) {
+                        break;
+                    }
+                    own = more;
+                    n += next.y;
+                    end = next.z;
+                }
+                staged = k0 + n;
+                stage_phase<NT>(a, own, x, offset, lane, count, s.ticket);
+            }
             phase_end = ph.z;
             phases++;
         }
         const int kind = __shfl_sync(MM_ALL, words.w0.w, r % MM_LANES);
         int left = __shfl_sync(MM_ALL, words.w0.z, r % MM_LANES);
-        const int putter = __shfl_sync(MM_ALL, words.w1.x, r % MM_LANES) % MM90_PUT;
+        const int putter = __shfl_sync(MM_ALL, words.w1.x, r % MM_LANES) % (MM90_TAKE / NT);
         const int k = k0 + MM_META_K((uint32_t)__shfl_sync(MM_ALL, words.w1.w, r % MM_LANES));
         /* where in the run this warp's first step is, and which of its own that is */
         int mine = (warp - k) & (MM90_STREAM - 1);
@@ -764,6 +832,13 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
         }
         if (kind == CU_W4) {
             const uint8_t *step = room.base + mine * MM_STAGE;
+            const int whole = left / MM90_STREAM;
+            if (NT == 1 && whole > 0) {
+                whole_stages((float(*)[1][4])acc, room, s, {step, xp, op, x_step}, whole, lane);
+                left -= whole * MM90_STREAM;
+                xp += (uint32_t)whole * x_step;
+                op += whole * 64;
+            }
             for (; left > 0; left -= MM90_STREAM) {
                 if (mine < left) {
                     struct inputs<NT> in;
@@ -804,16 +879,18 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
     }
 }
 
-/* Warps beside the stream: those that take sums, those that finish tiles, the producer. */
-template <int NT> struct mm90_warps {
-    static constexpr int finish = MM90_STREAM + MM90_PUT * NT;
-    static constexpr int producer = finish + NT;
-    static constexpr int threads = (producer + 1) * MM_LANES;
+/* The warps in order: those that stream, take sums, finish tiles, the producer. */
+enum {
+    MM90_FINISH_0 = MM90_STREAM + MM90_TAKE,
+    MM90_PRODUCER = MM90_FINISH_0 + MM90_FINISH,
+    MM90_THREADS = (MM90_PRODUCER + 1) * MM_LANES,
+    MM90_STREAM_REGS = 152, /* of 128 that each has on average */
+    MM90_OTHER_REGS = 104
 };
 
 /* Every link in turn. What earlier kernels wrote is touched after pdl_wait only. */
 template <int NT>
-static __global__ void __launch_bounds__(mm90_warps<NT>::threads, 1)
+static __global__ void __launch_bounds__(MM90_THREADS, 1)
     mm90_kernel(const __grid_constant__ struct mm90_args g)
 {
     const int lane = (int)threadIdx.x % MM_LANES, warp = (int)threadIdx.x / MM_LANES;
@@ -831,7 +908,7 @@ static __global__ void __launch_bounds__(mm90_warps<NT>::threads, 1)
             mbar_init(room.ring_empty + (uint32_t)s * 8, MM90_STREAM);
         }
         mbar_init(room.empty, NT);
-        for (int i = 0; i < MM90_PUT; i++) {
+        for (int i = 0; i < MM90_TAKE / NT; i++) {
             mbar_init(room.full + (uint32_t)i * 8, MM90_STREAM);
         }
         mbar_fence_init();
@@ -840,19 +917,21 @@ static __global__ void __launch_bounds__(mm90_warps<NT>::threads, 1)
     /* The batch's tables came a kernel or more before the one that this may overlap. */
     const int count = (int)ld_relaxed(g.b.count);
     if (warp >= MM90_STREAM) {
-        if (warp == mm90_warps<NT>::producer) {
+        regs_dec<MM90_OTHER_REGS>();
+        if (warp == MM90_PRODUCER) {
             produce(g, room, lane);
             return;
         }
         pdl_wait();
-        if (warp < mm90_warps<NT>::finish) {
+        if (warp < MM90_FINISH_0) {
             take_links<NT>(g, room, warp - MM90_STREAM, lane, count);
         } else {
-            finish_links(g, 8 * (warp - mm90_warps<NT>::finish), lane, count);
+            finish_links(g, warp - MM90_FINISH_0, lane, count);
         }
-        leave(g, room, mm90_warps<NT>::producer, lane);
+        leave(g, room, MM90_PRODUCER, lane);
         return;
     }
+    regs_inc<MM90_STREAM_REGS>();
     pdl_wait();
     pdl_launch();
     struct stream s = {{0, 0}, 0, first_ticket(g)};
@@ -863,7 +942,7 @@ static __global__ void __launch_bounds__(mm90_warps<NT>::threads, 1)
             stream_mm<NT>(g, room, i, block_of(room, i), s, warp, lane, count);
         }
     }
-    leave(g, room, mm90_warps<NT>::producer, lane);
+    leave(g, room, MM90_PRODUCER, lane);
 }
 
 #endif

@@ -72,38 +72,72 @@ static __device__ __forceinline__ void mma_all(float (*d)[4], const uint32_t *a,
     }
 }
 
+/* The weights of a W4 step, a lane's: four row blocks. */
+struct weights_w4 {
+    uint4 q[4], scale;
+};
+
+static __device__ __forceinline__ void weights_load(struct weights_w4 &w, const uint8_t *step,
+                                                    int lane)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        w.q[i] = *(const uint4 *)(step + i * 512 + lane * 16);
+    }
+    w.scale = *(const uint4 *)(step + 2048 + lane / 4 * 16);
+}
+
 /* 1024 + code for rows g, 1024 + 16 code for rows g + 8, whose sums are thus 16 times too
- * large until the end of the run. */
+ * large until the end of the run. Row blocks rb .. rb + GROUP - 1: chains of MMAs that do not
+ * depend on each other. */
+template <int NT, int GROUP>
+static __device__ __forceinline__ void blocks_w4(float (*acc)[NT][4], const uint4 *q,
+                                                 const uint32_t *scale,
+                                                 const struct inputs<NT> &in)
+{
+    float d[GROUP][NT][4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+#pragma unroll
+        for (int i = 0; i < GROUP; i++) {
+            const uint32_t w = word_of(&q[i], j), w8 = w >> 8;
+            const uint32_t a[4] = {
+                lop3<0xEA>(w, 0x000F000F, 0x64006400), lop3<0xEA>(w, 0x00F000F0, 0x64006400),
+                lop3<0xEA>(w8, 0x000F000F, 0x64006400), lop3<0xEA>(w8, 0x00F000F0, 0x64006400)};
+            mma_all<NT>(d[i], a, in, j, true);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < GROUP; i++) {
+        add_scaled<NT>(acc[i], d[i], scale[i]);
+    }
+}
+
+/* A step whose weights are in registers. */
+template <int NT>
+static __device__ __forceinline__ void step_w4(float (*acc)[NT][4], const struct weights_w4 &w,
+                                               const struct inputs<NT> &in)
+{
+    const uint32_t scale[4] = {w.scale.x, w.scale.y, w.scale.z, w.scale.w};
+    blocks_w4<NT, 4>(acc, w.q, scale, in);
+}
+
+/* A step from shared memory. */
 template <int NT>
 static __device__ __forceinline__ void step_w4(float (*acc)[NT][4], const uint8_t *step, int lane,
                                                const struct inputs<NT> &in)
 {
-    constexpr int GROUP = NT == 1 ? 4 : 2; /* independent chains of MMAs, times NT */
+    constexpr int GROUP = NT == 1 ? 4 : 2;
     const uint4 s4 = *(const uint4 *)(step + 2048 + lane / 4 * 16);
     const uint32_t scale[4] = {s4.x, s4.y, s4.z, s4.w};
 #pragma unroll
     for (int rb = 0; rb < 4; rb += GROUP) {
         uint4 q[GROUP];
-        float d[GROUP][NT][4];
 #pragma unroll
         for (int i = 0; i < GROUP; i++) {
             q[i] = *(const uint4 *)(step + (rb + i) * 512 + lane * 16);
         }
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-#pragma unroll
-            for (int i = 0; i < GROUP; i++) {
-                const uint32_t w = word_of(&q[i], j), w8 = w >> 8;
-                const uint32_t a[4] = {
-                    lop3<0xEA>(w, 0x000F000F, 0x64006400), lop3<0xEA>(w, 0x00F000F0, 0x64006400),
-                    lop3<0xEA>(w8, 0x000F000F, 0x64006400), lop3<0xEA>(w8, 0x00F000F0, 0x64006400)};
-                mma_all<NT>(d[i], a, in, j, true);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < GROUP; i++) {
-            add_scaled<NT>(acc[rb + i], d[i], scale[rb + i]);
-        }
+        blocks_w4<NT, GROUP>(acc + rb, q, scale + rb, in);
     }
 }
 

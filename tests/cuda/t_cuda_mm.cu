@@ -45,25 +45,28 @@ static const char *plan_fault(const struct cu_mm_plan *p, double *balance, int *
 {
     std::vector<uint8_t> seen((size_t)p->tiles * (size_t)p->kg);
     std::vector<int> open((size_t)p->n_slots, -1), parts((size_t)p->tiles);
+    std::vector<int> slot0((size_t)p->tiles);
     std::vector<uint8_t> closed((size_t)p->n_slots);
     double most = 0, total = 0;
     for (int b = 0; b < p->n_blocks; b++) {
         const struct mm_block *blk = &p->block[b];
         double bytes = 0;
-        int steps = 0, ph = blk->phase, last_tile = -1;
+        int steps = 0, ph = blk->phase, before = -1;
         for (int r = 0; r < blk->n_runs; r++) {
             if (r == p->phase[ph].run_end) {
                 ph++;
-                last_tile = -1;
+                before = -1;
             }
             const struct mm_run *run = &p->run[blk->run + r];
             const int mat = MM_META_MAT(run->meta), k = MM_META_K(run->meta);
             const struct cu_mat *m = &p->mat[mat];
             const int tile = run->tile - p->tile0[mat], a = p->phase[ph].k0 + k;
-            if (run->tile <= last_tile || run->n < 1 || k + run->n > p->phase[ph].n) {
+            /* tiles that are shared come first */
+            const int order = run->tile + (MM_META_PARTS(run->meta) == 1 ? p->tiles : 0);
+            if (order <= before || run->n < 1 || k + run->n > p->phase[ph].n) {
                 return "a run outside its phase, or out of order";
             }
-            last_tile = run->tile;
+            before = order;
             if (tile < 0 || tile >= m->tiles || run->kind != (int)m->kind ||
                 run->src != (uint64_t)(uintptr_t)m->data +
                                 (uint64_t)(tile * p->kg + a) * cu_step_bytes(m->kind)) {
@@ -80,6 +83,7 @@ static const char *plan_fault(const struct cu_mm_plan *p, double *balance, int *
                 return "a slot";
             }
             parts[(size_t)run->tile] = n;
+            slot0[(size_t)run->tile] = run->slot0;
             if (MM_META_FIRST(run->meta) ? open[(size_t)run->slot] != -1
                                          : open[(size_t)run->slot] != b) {
                 return "a contribution's beginning";
@@ -116,6 +120,21 @@ static const char *plan_fault(const struct cu_mm_plan *p, double *balance, int *
     }
     if (slots != p->n_slots) {
         return "slots";
+    }
+    int shared = 0;
+    for (int t = 0; t < p->tiles; t++) {
+        if (parts[(size_t)t] > 1) {
+            const struct mm_finish *f = &p->finish[shared++];
+            const struct cu_mat *m = &p->mat[f->mat];
+            if (shared > p->n_finish || f->tile != t || f->parts != parts[(size_t)t] ||
+                f->slot0 != slot0[(size_t)t] || t < p->tile0[f->mat] ||
+                t >= p->tile0[f->mat] + m->tiles) {
+                return "who finishes a tile";
+            }
+        }
+    }
+    if (shared != p->n_finish) {
+        return "tiles to finish";
     }
     *balance = most * p->n_blocks / total;
     return NULL;
