@@ -108,8 +108,8 @@ static __device__ __forceinline__ uint2 gdn_row_out(const struct cu_gdn &g, int 
 }
 
 /*
- * Where a step's inputs come from and its activations go, of one launch: plain values. An
- * input is asked for, then taken.
+ * Where a step's inputs come from and its activations go, of one launch: plain values. Inputs
+ * are asked for, then settled, then values.
  */
 struct gdn_plain {
     const float *proj;
@@ -123,9 +123,16 @@ struct gdn_plain {
     {
         return {ld_l2_f32(proj + (size_t)row * ld + col)};
     }
-    __device__ __forceinline__ float take(const struct asked &a, int, int) const
+    __device__ __forceinline__ float value(const struct asked &a) const
     {
         return a.v;
+    }
+    /* Returns when C by R asked values of columns col and rows from row are there, those of
+     * columns c < n_col and rows r < n_row. */
+    template <int C, int R>
+    __device__ __forceinline__ void settle(struct asked (&)[C][R], int, int, const int (&)[C],
+                                           int) const
+    {
     }
     typedef float4 asked4;
     __device__ __forceinline__ asked4 ask4(int row, int col) const
@@ -195,6 +202,7 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
 
     constexpr int THREADS = 32 * WARPS, PARTS = GDN_PARTS / WARPS;
     constexpr int CHANNELS = (GDN_CH + THREADS - 1) / THREADS; /* of a thread */
+    constexpr int ROWS = 4;                                    /* asked for at a time */
     const int col = warp % GDN_COL_WARPS * 32 + lane % 8 * 4;
     const int key_warp = warp / GDN_COL_WARPS, key = key_warp * 32 + lane / 8 * 8;
     constexpr int KEYS = 32 * GDN_KEY_WARPS / PARTS; /* from a part's keys to the next's */
@@ -238,55 +246,73 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
         }
     }
     const int gate_row = THREADS - 1 - tid;
+    const int gate_col[2] = {g.col_b + h, g.col_a + h};
+    typename PORTS::asked gate[2][1] = {};
     if (gate_row < n) {
-        const int row = span.first + gate_row;
-        const auto asked_b = ports.ask(row, g.col_b + h), asked_a = ports.ask(row, g.col_a + h);
-        const float beta = ports.take(asked_b, row, g.col_b + h);
-        const float a = ports.take(asked_a, row, g.col_a + h);
-        room.coef[gate_row].beta = gdn_beta(beta);
-        room.coef[gate_row].decay = expf(gdn_log_decay(g.a_log[h], a, g.dt_bias[h]));
-        if (record) {
-            record[(size_t)gate_row * record_ld + channels + h] = beta;
-            record[(size_t)gate_row * record_ld + channels + g.v_heads + h] = a;
+        gate[0][0] = ports.ask(span.first + gate_row, gate_col[0]);
+        gate[1][0] = ports.ask(span.first + gate_row, gate_col[1]);
+    }
+    int ch[CHANNELS], col_of[CHANNELS];
+#pragma unroll
+    for (int j = 0; j < CHANNELS; j++) {
+        ch[j] = gdn_channel_of(tid + j * THREADS, kh, g.k_heads, h);
+        col_of[j] = g.col_qkv + ch[j];
+    }
+    const int channels_here = tid + (CHANNELS - 1) * THREADS < GDN_CH ? CHANNELS : CHANNELS - 1;
+    for (int r0 = 0; r0 < n; r0 += ROWS) {
+        typename PORTS::asked in[CHANNELS][ROWS] = {};
+        const int rows = n - r0 < ROWS ? n - r0 : ROWS;
+#pragma unroll
+        for (int j = 0; j < CHANNELS; j++) {
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+                if (j < channels_here && i < rows) {
+                    in[j][i] = ports.ask(span.first + r0 + i, col_of[j]);
+                }
+            }
+        }
+        ports.settle(in, span.first + r0, rows, col_of, channels_here);
+#pragma unroll
+        for (int j = 0; j < CHANNELS; j++) {
+            if (j >= channels_here) {
+                continue;
+            }
+            /* q and k belong to the first of the heads that share them */
+            const int c = tid + j * THREADS;
+            const bool mine = c >= 256 || h % share == 0;
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+                if (i < rows) {
+                    const float v = ports.value(in[j][i]);
+                    x[(r0 + i) * GDN_LD + c] =
+                        gdn_conv(taps[j], old[j][0], old[j][1], old[j][2], v);
+                    old[j][0] = old[j][1];
+                    old[j][1] = old[j][2];
+                    old[j][2] = v;
+                    if (record && mine) {
+                        record[(size_t)(r0 + i) * record_ld + ch[j]] = v;
+                    }
+                }
+            }
         }
     }
 #pragma unroll
     for (int j = 0; j < CHANNELS; j++) {
         const int c = tid + j * THREADS;
-        if (c >= GDN_CH) {
-            continue;
+        if (j < channels_here && (c >= 256 || h % share == 0) && !p.hold) {
+            conv_new[ch[j]] = old[j][0];
+            conv_new[ch[j] + channels] = old[j][1];
+            conv_new[ch[j] + 2 * channels] = old[j][2];
         }
-        const int ch = gdn_channel_of(c, kh, g.k_heads, h);
-        /* q and k belong to the first of the heads that share them */
-        const bool mine = c >= 256 || h % share == 0;
-        const int col = g.col_qkv + ch;
-        float x0 = old[j][0], x1 = old[j][1], x2 = old[j][2];
-        for (int r0 = 0; r0 < n; r0 += 4) {
-            typename PORTS::asked asked[4] = {};
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                if (r0 + i < n) {
-                    asked[i] = ports.ask(span.first + r0 + i, col);
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                if (r0 + i < n) {
-                    const float v = ports.take(asked[i], span.first + r0 + i, col);
-                    x[(r0 + i) * GDN_LD + c] = gdn_conv(taps[j], x0, x1, x2, v);
-                    x0 = x1;
-                    x1 = x2;
-                    x2 = v;
-                    if (record && mine) {
-                        record[(size_t)(r0 + i) * record_ld + ch] = v;
-                    }
-                }
-            }
-        }
-        if (mine && !p.hold) {
-            conv_new[ch] = x0;
-            conv_new[ch + channels] = x1;
-            conv_new[ch + 2 * channels] = x2;
+    }
+    if (gate_row < n) {
+        ports.settle(gate, span.first + gate_row, 1, gate_col, 2);
+        const float beta = ports.value(gate[0][0]), a = ports.value(gate[1][0]);
+        room.coef[gate_row].beta = gdn_beta(beta);
+        room.coef[gate_row].decay = expf(gdn_log_decay(g.a_log[h], a, g.dt_bias[h]));
+        if (record) {
+            record[(size_t)gate_row * record_ld + channels + h] = beta;
+            record[(size_t)gate_row * record_ld + channels + g.v_heads + h] = a;
         }
     }
 #pragma unroll

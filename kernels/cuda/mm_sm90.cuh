@@ -28,17 +28,24 @@
 enum {
     MM90_STREAM = 8, /* streaming warps */
     MM90_STREAM_THREADS = MM90_STREAM * MM_LANES,
-    MM90_TAKE = 4,                       /* warps that take sums */
     MM90_STAGE = MM90_STREAM * MM_STAGE, /* bytes: 8 steps of W4, 4 of W8, 2 of W16 */
     MM90_X_ROW = MM_X_STEP + 16,         /* of a step of a row: rows do not share banks */
     MM90_ASKED = 8,                      /* units of inputs that a lane asks for at a time */
-    MM90_FINISH = 3,                     /* warps that finish tiles, */
-    MM90_COLS = 4,                       /* so many batch rows at a time */
+    MM90_COLS = 4,                       /* batch rows that are finished at a time */
     MM90_PARTS = 4,                      /* contributions that are on their way at a time */
     BAR90_STREAM = 1
 };
 
 static const uint32_t MM90_KEPT = 0; /* a ticket that nobody waits for */
+
+/* The warps of a block in order: those that stream, take sums, finish tiles, the producer. For
+ * few rows 12 have 168 registers each, for many there are 16 with 128 on average. */
+template <bool MANY> struct mm90_warps {
+    static constexpr int take = MANY ? 4 : 2, finish = MANY ? 3 : 1;
+    static constexpr int finish_0 = MM90_STREAM + take, producer = finish_0 + finish;
+    static constexpr int threads = (producer + 1) * MM_LANES;
+    static constexpr int stream_regs = 152, other_regs = 104; /* MANY */
+};
 
 struct mm90_link {
     uint32_t gdn; /* or a product */
@@ -232,10 +239,10 @@ static __device__ __forceinline__ void produce(const struct mm90_args &g,
 /* ---- the warps that take the sums of runs, and those that finish tiles of several
  * contributions ---- */
 
-/* Contributions of some batch rows of a tile, on their way. */
-struct pieces {
-    uint4 t[MM90_COLS][MM90_PARTS];
-};
+static __device__ __forceinline__ bool is_there(uint4 t, uint32_t ticket)
+{
+    return t.y == ticket && t.w == ticket;
+}
 
 /* Where the words of a contribution and batch row col are; links have two areas by turns. */
 static __device__ __forceinline__ const uint4 *piece_at(const struct mm_op &a, int slot, int col,
@@ -254,31 +261,46 @@ static __device__ __forceinline__ void gather(float2 (&sum)[MM90_COLS], const st
         sum[c] = make_float2(0, 0);
     }
     for (int i = 0; i < parts; i += MM90_PARTS) {
-        struct pieces p;
+        uint4 t[MM90_COLS][MM90_PARTS];
+        bool again = true;
 #pragma unroll
         for (int c = 0; c < MM90_COLS; c++) {
 #pragma unroll
             for (int j = 0; j < MM90_PARTS; j++) {
-                p.t[c][j] = make_uint4(0, ticket, 0, ticket);
-                if (i + j < parts && first + c < count) {
-                    p.t[c][j] = ld_ticket(piece_at(a, slot0 + i + j, first + c, odd, lane));
-                }
+                const bool is = i + j < parts && first + c < count;
+                t[c][j] = is ? ld_ticket(piece_at(a, slot0 + i + j, first + c, odd, lane))
+                             : make_uint4(0, ticket, 0, ticket);
             }
         }
+        do { /* all that are missing at once */
+            again = false;
+#pragma unroll
+            for (int c = 0; c < MM90_COLS; c++) {
+#pragma unroll
+                for (int j = 0; j < MM90_PARTS; j++) {
+                    again = again || !is_there(t[c][j], ticket);
+                }
+            }
+            if (again) {
+                look_again();
+#pragma unroll
+                for (int c = 0; c < MM90_COLS; c++) {
+#pragma unroll
+                    for (int j = 0; j < MM90_PARTS; j++) {
+                        if (!is_there(t[c][j], ticket)) {
+                            t[c][j] =
+                                ld_ticket(piece_at(a, slot0 + i + j, first + c, odd, lane));
+                        }
+                    }
+                }
+            }
+        } while (again);
 #pragma unroll
         for (int c = 0; c < MM90_COLS; c++) {
-            if (first + c >= count) {
-                continue;
-            }
 #pragma unroll
             for (int j = 0; j < MM90_PARTS; j++) {
-                uint4 t = p.t[c][j];
-                while (t.y != ticket || t.w != ticket) {
-                    look_again();
-                    t = ld_ticket(piece_at(a, slot0 + i + j, first + c, odd, lane));
-                }
-                sum[c].x += __uint_as_float(t.x);
-                sum[c].y += __uint_as_float(t.z);
+                sum[c].x += __uint_as_float(t[c][j].x);
+                sum[c].y += __uint_as_float(t[c][j].z);
             }
         }
     }
@@ -391,7 +413,7 @@ static __device__ __forceinline__ int least(int a, int b)
 /* Takes the sums of runs, batch rows 8 (mine % NT) and up of the tiles that are by number
  * those of mine / NT. A tile that is one block's alone is finished here, others' sums are sent: this
  * waits for no other block but for what the link before makes. */
-template <int NT>
+template <int NT, int TAKE>
 static __device__ __forceinline__ void take_links(const struct mm90_args &g,
                                                   const struct mm90_room &room, int mine, int lane,
                                                   int count)
@@ -416,7 +438,7 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
                 words_load(words, run, r, blk.n_runs, lane);
             }
             const struct run_at at = run_of(words, r);
-            if (at.tile % (MM90_TAKE / NT) != group) {
+            if (at.tile % (TAKE / NT) != group) {
                 continue;
             }
             const int mat = MM_META_MAT(at.meta);
@@ -459,6 +481,7 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
 /* Finishes the tiles of several contributions that are this block's, of every so many batch
  * rows those of warp `mine`. What it waits for comes from warps that do not wait for it in the
  * same link. */
+template <int FINISH>
 static __device__ __forceinline__ void finish_links(const struct mm90_args &g, int mine,
                                                     int lane, int count)
 {
@@ -473,7 +496,7 @@ static __device__ __forceinline__ void finish_links(const struct mm90_args &g, i
         struct factors f = {1, 1};
         for (int at = begin; b0 < n && at < end; at++) {
             const int4 w = *(const int4 *)(a.finish + at); /* struct mm_finish */
-            for (int first = mine * MM90_COLS; first < count; first += MM90_FINISH * MM90_COLS) {
+            for (int first = mine * MM90_COLS; first < count; first += FINISH * MM90_COLS) {
                 struct before b;
                 before_load<MM90_COLS>(b, a, w.x, w.y, first, count, lane, ticket + a.w.old_at);
                 if (at == begin) {
@@ -516,9 +539,30 @@ struct gdn_words {
     {
         return {ld_word(at(row, col))};
     }
-    __device__ __forceinline__ float take(const struct asked &a, int row, int col) const
+    __device__ __forceinline__ float value(const struct asked &a) const
     {
-        return word_value(a.v, at(row, col), from);
+        return __uint_as_float(a.v.x);
+    }
+    template <int C, int R>
+    __device__ __forceinline__ void settle(struct asked (&a)[C][R], int row, int rows,
+                                           const int (&col)[C], int cols) const
+    {
+        for (bool again = true; again;) {
+            again = false;
+#pragma unroll
+            for (int i = 0; i < C * R; i++) {
+                again = again || (i / R < cols && i % R < rows && a[i / R][i % R].v.y != from);
+            }
+            if (again) {
+                look_again();
+#pragma unroll
+                for (int i = 0; i < C * R; i++) {
+                    if (i / R < cols && i % R < rows && a[i / R][i % R].v.y != from) {
+                        a[i / R][i % R] = ask(row + i % R, col[i / R]);
+                    }
+                }
+            }
+        }
     }
     __device__ __forceinline__ struct asked4 ask4(int row, int col) const
     {
@@ -667,12 +711,24 @@ static __device__ __forceinline__ void inputs_words(const struct mm_op &a, struc
                 j++;
             }
         }
+        for (bool again = true; again;) { /* all that are missing at once */
+            again = false;
+#pragma unroll
+            for (int i = 0; i < MM90_ASKED; i++) {
+                again = again || !is_there(t[i], ticket);
+            }
+            if (again) {
+                look_again();
+#pragma unroll
+                for (int i = 0; i < MM90_ASKED; i++) {
+                    if (!is_there(t[i], ticket)) {
+                        t[i] = ld_ticket(from + at[i]);
+                    }
+                }
+            }
+        }
 #pragma unroll
         for (int i = 0; i < MM90_ASKED; i++) {
-            while (t[i].y != ticket || t[i].w != ticket) {
-                look_again();
-                t[i] = ld_ticket(from + at[i]);
-            }
             const int p = p0 + 2 * i + lane / 16;
             if (p < all) {
                 *(uint2 *)(x + (uint32_t)p * MM90_X_ROW + lane % 16 * 8) =
@@ -722,55 +778,7 @@ static __device__ __forceinline__ void stage_phase(const struct mm_op &a, struct
     __syncwarp();
 }
 
-/* Where a warp's next step is. */
-struct stream_place {
-    const uint8_t *step, *x, *offset; /* step: in the ring's first stage */
-    uint32_t x_step;
-};
-
-/* Waits for the stage at the cursor and has this warp's step in registers. */
-static __device__ __forceinline__ void step_take(struct weights_w4 &w, struct inputs<1> &in,
-                                                 const struct mm90_room &room, struct cursor &at,
-                                                 struct stream_place &p, int lane)
-{
-    inputs_load<1>(in, p.x, 0, p.offset);
-    mbar_wait(room.ring_full + (uint32_t)at.slot * 8, at.parity);
-    weights_load(w, p.step + at.slot * MM90_STAGE, lane);
-    advance(at, room.stages);
-    p.x += p.x_step;
-    p.offset += 64;
-}
-
-/* n whole stages of W4: while a step is computed the next one is read. */
-static __device__ __forceinline__ void whole_stages(float (*acc)[1][4],
-                                                    const struct mm90_room &room,
-                                                    struct stream &s, struct stream_place p, int n,
-                                                    int lane)
-{
-    struct weights_w4 w[2];
-    struct inputs<1> in[2];
-    struct cursor at = s.at;
-    step_take(w[0], in[0], room, at, p, lane);
-    for (n--; n >= 2; n -= 2) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            step_take(w[1 - i], in[1 - i], room, at, p, lane);
-            step_w4<1>(acc, w[i], in[i]);
-            leave_stage(room, s.at, lane);
-        }
-    }
-    if (n > 0) {
-        step_take(w[1], in[1], room, at, p, lane);
-        step_w4<1>(acc, w[0], in[0]);
-        leave_stage(room, s.at, lane);
-        w[0] = w[1];
-        in[0] = in[1];
-    }
-    step_w4<1>(acc, w[0], in[0]);
-    leave_stage(room, s.at, lane);
-}
-
-template <int NT>
+template <int NT, int TAKE>
 static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
                                                  const struct mm90_room &room, int i,
                                                  const struct mm_block &blk, struct stream &s,
@@ -818,7 +826,7 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
         }
         const int kind = __shfl_sync(MM_ALL, words.w0.w, r % MM_LANES);
         int left = __shfl_sync(MM_ALL, words.w0.z, r % MM_LANES);
-        const int putter = __shfl_sync(MM_ALL, words.w1.x, r % MM_LANES) % (MM90_TAKE / NT);
+        const int putter = __shfl_sync(MM_ALL, words.w1.x, r % MM_LANES) % (TAKE / NT);
         const int k = k0 + MM_META_K((uint32_t)__shfl_sync(MM_ALL, words.w1.w, r % MM_LANES));
         /* where in the run this warp's first step is, and which of its own that is */
         int mine = (warp - k) & (MM90_STREAM - 1);
@@ -832,25 +840,23 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
         }
         if (kind == CU_W4) {
             const uint8_t *step = room.base + mine * MM_STAGE;
-            const int whole = left / MM90_STREAM;
-            if (NT == 1 && whole > 0) {
-                whole_stages((float(*)[1][4])acc, room, s, {step, xp, op, x_step}, whole, lane);
-                left -= whole * MM90_STREAM;
-                xp += (uint32_t)whole * x_step;
-                op += whole * 64;
-            }
-            for (; left > 0; left -= MM90_STREAM) {
-                if (mine < left) {
-                    struct inputs<NT> in;
-                    inputs_load<NT>(in, xp, x8, op);
-                    mbar_wait(room.ring_full + (uint32_t)s.at.slot * 8, s.at.parity);
-                    step_w4<NT>(acc, step + s.at.slot * MM90_STAGE, lane, in);
-                } else {
-                    mbar_wait(room.ring_full + (uint32_t)s.at.slot * 8, s.at.parity);
-                }
+            for (; left >= MM90_STREAM; left -= MM90_STREAM) { /* whole stages */
+                struct inputs<NT> in;
+                inputs_load<NT>(in, xp, x8, op);
+                mbar_wait(room.ring_full + (uint32_t)s.at.slot * 8, s.at.parity);
+                step_w4<NT>(acc, step + s.at.slot * MM90_STAGE, lane, in);
                 leave_stage(room, s.at, lane);
                 xp += x_step;
                 op += NT * 64;
+            }
+            if (left > 0) {
+                mbar_wait(room.ring_full + (uint32_t)s.at.slot * 8, s.at.parity);
+                if (mine < left) {
+                    struct inputs<NT> in;
+                    inputs_load<NT>(in, xp, x8, op);
+                    step_w4<NT>(acc, step + s.at.slot * MM90_STAGE, lane, in);
+                }
+                leave_stage(room, s.at, lane);
             }
         } else {
             const int cap = stage_steps(kind);
@@ -879,20 +885,12 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
     }
 }
 
-/* The warps in order: those that stream, take sums, finish tiles, the producer. */
-enum {
-    MM90_FINISH_0 = MM90_STREAM + MM90_TAKE,
-    MM90_PRODUCER = MM90_FINISH_0 + MM90_FINISH,
-    MM90_THREADS = (MM90_PRODUCER + 1) * MM_LANES,
-    MM90_STREAM_REGS = 152, /* of 128 that each has on average */
-    MM90_OTHER_REGS = 104
-};
-
 /* Every link in turn. What earlier kernels wrote is touched after pdl_wait only. */
-template <int NT>
-static __global__ void __launch_bounds__(MM90_THREADS, 1)
+template <int NT, bool MANY>
+static __global__ void __launch_bounds__(mm90_warps<MANY>::threads, 1)
     mm90_kernel(const __grid_constant__ struct mm90_args g)
 {
+    typedef mm90_warps<MANY> warps;
     const int lane = (int)threadIdx.x % MM_LANES, warp = (int)threadIdx.x / MM_LANES;
     const struct mm90_room room = room_of(g.at, cu_smem());
     if ((int)threadIdx.x < g.n) {
@@ -908,7 +906,7 @@ static __global__ void __launch_bounds__(MM90_THREADS, 1)
             mbar_init(room.ring_empty + (uint32_t)s * 8, MM90_STREAM);
         }
         mbar_init(room.empty, NT);
-        for (int i = 0; i < MM90_TAKE / NT; i++) {
+        for (int i = 0; i < warps::take / NT; i++) {
             mbar_init(room.full + (uint32_t)i * 8, MM90_STREAM);
         }
         mbar_fence_init();
@@ -917,21 +915,25 @@ static __global__ void __launch_bounds__(MM90_THREADS, 1)
     /* The batch's tables came a kernel or more before the one that this may overlap. */
     const int count = (int)ld_relaxed(g.b.count);
     if (warp >= MM90_STREAM) {
-        regs_dec<MM90_OTHER_REGS>();
-        if (warp == MM90_PRODUCER) {
+        if (MANY) {
+            regs_dec<warps::other_regs>();
+        }
+        if (warp == warps::producer) {
             produce(g, room, lane);
             return;
         }
         pdl_wait();
-        if (warp < MM90_FINISH_0) {
-            take_links<NT>(g, room, warp - MM90_STREAM, lane, count);
+        if (warp < warps::finish_0) {
+            take_links<NT, warps::take>(g, room, warp - MM90_STREAM, lane, count);
         } else {
-            finish_links(g, warp - MM90_FINISH_0, lane, count);
+            finish_links<warps::finish>(g, warp - warps::finish_0, lane, count);
         }
-        leave(g, room, MM90_PRODUCER, lane);
+        leave(g, room, warps::producer, lane);
         return;
     }
-    regs_inc<MM90_STREAM_REGS>();
+    if (MANY) {
+        regs_inc<warps::stream_regs>();
+    }
     pdl_wait();
     pdl_launch();
     struct stream s = {{0, 0}, 0, first_ticket(g)};
@@ -939,10 +941,10 @@ static __global__ void __launch_bounds__(MM90_THREADS, 1)
         if (g.link[i].gdn) {
             stream_gdn(g, room, i, s.ticket);
         } else {
-            stream_mm<NT>(g, room, i, block_of(room, i), s, warp, lane, count);
+            stream_mm<NT, warps::take>(g, room, i, block_of(room, i), s, warp, lane, count);
         }
     }
-    leave(g, room, MM90_PRODUCER, lane);
+    leave(g, room, warps::producer, lane);
 }
 
 #endif
