@@ -778,6 +778,59 @@ static __device__ __forceinline__ void stage_phase(const struct mm_op &a, struct
     __syncwarp();
 }
 
+/* Shared addresses of a lane's parts of a warp's next step; q and scale in the ring's first
+ * stage. */
+struct stream_place {
+    uint32_t q, scale, x, offset, x_step;
+};
+
+/* Waits for the stage at the cursor and has this warp's step in registers. */
+static __device__ __forceinline__ void step_take(struct weights_w4 &w, struct inputs<1> &in,
+                                                 const struct mm90_room &room, struct cursor &at,
+                                                 struct stream_place &p)
+{
+    const uint32_t stage = (uint32_t)at.slot * MM90_STAGE;
+    in.b[0][0] = ld_shared16(p.x);
+    in.b[0][1] = ld_shared16(p.x + 16);
+    const uint4 c = ld_shared16(p.offset);
+    in.c[0] = make_float4(__uint_as_float(c.x), __uint_as_float(c.y), __uint_as_float(c.z),
+                          __uint_as_float(c.w));
+    mbar_wait(room.ring_full + (uint32_t)at.slot * 8, at.parity);
+    weights_load(w, p.q + stage, p.scale + stage);
+    advance(at, room.stages);
+    p.x += p.x_step;
+    p.offset += 64;
+}
+
+/* n whole stages of W4: while a step is computed the next one comes from shared memory. */
+static __device__ __forceinline__ void whole_stages(float (*acc)[1][4],
+                                                    const struct mm90_room &room,
+                                                    struct stream &s, struct stream_place p, int n,
+                                                    int lane)
+{
+    struct weights_w4 w[2];
+    struct inputs<1> in[2];
+    struct cursor at = s.at;
+    step_take(w[0], in[0], room, at, p);
+    for (n--; n >= 2; n -= 2) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            step_take(w[1 - i], in[1 - i], room, at, p);
+            step_w4<1>(acc, w[i], in[i]);
+            leave_stage(room, s.at, lane);
+        }
+    }
+    if (n > 0) {
+        step_take(w[1], in[1], room, at, p);
+        step_w4<1>(acc, w[0], in[0]);
+        leave_stage(room, s.at, lane);
+        w[0] = w[1];
+        in[0] = in[1];
+    }
+    step_w4<1>(acc, w[0], in[0]);
+    leave_stage(room, s.at, lane);
+}
+
 template <int NT, int TAKE>
 static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
                                                  const struct mm90_room &room, int i,
@@ -840,6 +893,17 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
         }
         if (kind == CU_W4) {
             const uint8_t *step = room.base + mine * MM_STAGE;
+            const int whole = NT == 1 ? left / MM90_STREAM : 0;
+            if (whole > 0) {
+                const uint32_t step0 = room.ring + (uint32_t)(mine * MM_STAGE);
+                const struct stream_place p = {step0 + (uint32_t)lane * 16,
+                                               step0 + 2048 + (uint32_t)lane / 4 * 16,
+                                               smem_addr(xp), smem_addr(op), x_step};
+                whole_stages((float(*)[1][4])acc, room, s, p, whole, lane);
+                left -= whole * MM90_STREAM;
+                xp += (uint32_t)whole * x_step;
+                op += whole * 64;
+            }
             for (; left >= MM90_STREAM; left -= MM90_STREAM) { /* whole stages */
                 struct inputs<NT> in;
                 inputs_load<NT>(in, xp, x8, op);

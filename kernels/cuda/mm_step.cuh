@@ -77,14 +77,15 @@ struct weights_w4 {
     uint4 q[4], scale;
 };
 
-static __device__ __forceinline__ void weights_load(struct weights_w4 &w, const uint8_t *step,
-                                                    int lane)
+/* q, scale: shared addresses of the lane's parts. */
+static __device__ __forceinline__ void weights_load(struct weights_w4 &w, uint32_t q,
+                                                    uint32_t scale)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        w.q[i] = *(const uint4 *)(step + i * 512 + lane * 16);
+        w.q[i] = ld_shared16(q + (uint32_t)i * 512);
     }
-    w.scale = *(const uint4 *)(step + 2048 + lane / 4 * 16);
+    w.scale = ld_shared16(scale);
 }
 
 /* 1024 + code for rows g, 1024 + 16 code for rows g + 8, whose sums are thus 16 times too

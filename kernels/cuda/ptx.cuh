@@ -119,6 +119,9 @@ PTX_FN void pdl_launch(void);
 /* Read-only data used once: 16 aligned bytes that pass by L1. */
 PTX_FN uint4 ldg_stream16(const void *p);
 PTX_FN uint2 ldg_stream8(const void *p);
+/* 16 aligned bytes of shared memory; stays where it is written among loads, barriers and
+ * products. */
+PTX_FN uint4 ld_shared16(uint32_t p);
 /* From L2, whatever L1 holds; not kept in L1. */
 PTX_FN float4 ld_l2_f4(const float *p);
 PTX_FN float ld_l2_f32(const float *p);
@@ -453,6 +456,16 @@ PTX_FN uint2 ldg_stream8(const void *p)
     asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
                  : "=r"(v.x), "=r"(v.y)
                  : "l"(__cvta_generic_to_global(p)));
+    return v;
+}
+
+PTX_FN uint4 ld_shared16(uint32_t p)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(p)
+                 : "memory");
     return v;
 }
 

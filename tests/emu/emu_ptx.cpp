@@ -569,6 +569,12 @@ static void store32(void *p, uint32_t v, const char *what)
     memcpy(p, &v, sizeof v);
 }
 
+uint4 ld_shared16(uint32_t p)
+{
+    ENTER();
+    return *(const uint4 *)emu_shared(p, 16, 16, "ld_shared16");
+}
+
 float4 ld_l2_f4(const float *p)
 {
     ENTER();
