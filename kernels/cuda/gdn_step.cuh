@@ -372,8 +372,19 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
             const float4 o = gdn_output(e, u, gdn_total(&room.part[(buffer + 1) * GDN_D + at]));
             *(float4 *)(row + at) = o; /* nobody needs q any more */
         }
-        if (p.hold && r == n - 1) {
-            break;
+        if (r == n - 1) { /* whoever waits for the output waits no longer than that */
+            if (g.act.x) {
+                __syncwarp();
+                for (int i = warp; i < n; i += WARPS) {
+                    const float *o = x + i * GDN_LD + 4 * lane;
+                    ports.put(
+                        span.first + i, h, lane,
+                        gdn_row_out(g, lane, *(const float4 *)o, *(const float4 *)(o + GDN_CH)));
+                }
+            }
+            if (p.hold) {
+                break;
+            }
         }
         const float4 u = gdn_delta(e, *(const float4 *)(row + 256 + col),
                                    gdn_total(&room.part[buffer * GDN_D + col]));
@@ -391,14 +402,6 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
                 a->z = fmaf(k[j], uz, e.decay * a->z);
                 a->w = fmaf(k[j], uw, e.decay * a->w);
             }
-        }
-    }
-    if (g.act.x) {
-        __syncwarp();
-        for (int r = warp; r < n; r += WARPS) {
-            const float *o = x + r * GDN_LD + 4 * lane;
-            ports.put(span.first + r, h, lane,
-                      gdn_row_out(g, lane, *(const float4 *)o, *(const float4 *)(o + GDN_CH)));
         }
     }
     if (!p.hold && n > 0) {

@@ -3,7 +3,7 @@
 #include "kernels/cuda/mm_sm80.cuh"
 #include "kernels/cuda/mm_sm90.cuh"
 
-enum { SMEM_SM90 = 227 << 10, FLYING = 2, FLYING_ALONE = 3, FEW_ROWS = 3 };
+enum { SMEM_SM90 = 227 << 10, FLYING = 3, FLYING_MANY = 2, FEW_ROWS = 3 };
 static const uint32_t STEPS_AT_ONCE = 10; /* of a streaming warp: at one row 5,120 inputs */
 static const uint32_t stages_least = 2, stages_most = 12;
 
@@ -182,7 +182,7 @@ static struct mm90_smem smem_of(const struct cu_batch *b, const struct cu_link *
     s.offset_warp = s.steps * nt * 64;
     const uint32_t x = (most(MM90_STREAM * s.x_warp, gdn) + 15) / 16 * 16;
     const uint32_t offset = MM90_STREAM * s.offset_warp;
-    const uint32_t rest = x + offset + exchange + blocks + (1 + mm90_warps<true>::take) * 8;
+    const uint32_t rest = x + offset + exchange + blocks + (1 + mm90_warps<1, true>::take) * 8;
     s.stages = (SMEM_SM90 - rest) / (MM90_STAGE + 16);
     s.stages = s.stages < stages_most ? s.stages : stages_most;
     s.x = s.stages * MM90_STAGE;
@@ -190,7 +190,7 @@ static struct mm90_smem smem_of(const struct cu_batch *b, const struct cu_link *
     s.exchange = s.offset + offset;
     s.blocks = s.exchange + exchange;
     s.bars = s.blocks + blocks;
-    s.bytes = s.bars + (2 * s.stages + 1 + mm90_warps<true>::take) * 8;
+    s.bytes = s.bars + (2 * s.stages + 1 + mm90_warps<1, true>::take) * 8;
     return s;
 }
 
@@ -318,7 +318,7 @@ static int launch_sm90(struct cu_ctx *c, const struct cu_batch *b, const struct 
     int products = 0;
     a.b = *b;
     a.n = n;
-    a.flying = n > 1 ? FLYING : FLYING_ALONE;
+    a.flying = n > 1 && b->rows > FEW_ROWS ? FLYING_MANY : FLYING;
     a.at = smem_of(b, link, n);
     if (a.at.stages < stages_least) {
         return cudaErrorInvalidValue;
@@ -344,7 +344,9 @@ static int launch_sm90(struct cu_ctx *c, const struct cu_batch *b, const struct 
     }
     const dim3 grid(blocks);
     const bool many = b->rows > FEW_ROWS;
-    const dim3 block(many ? mm90_warps<true>::threads : mm90_warps<false>::threads);
+    const dim3 block(b->rows > 8 ? mm90_warps<2, true>::threads
+                     : many      ? mm90_warps<1, true>::threads
+                                 : mm90_warps<1, false>::threads);
     if (b->rows > 8) {
         return cu_launch_together(c, n > 1 ? "chain16" : "mm16", mm90_kernel<2, true>, grid, block,
                                   a.at.bytes, a);

@@ -11,7 +11,7 @@ enum {
     SLICE_MAX = 64, /* two offsets for each streaming thread; half that on sm_80 */
     SLICE = 48,     /* steps: 98 KB of activations at 16 rows */
     SLICE_SM80 = 24,
-    BY_TILE_FROM = 4,    /* tiles to a block from which a block keeps its tiles */
+    BY_TILE_FROM = 1,    /* tiles to a block from which a block keeps its tiles */
     SMEM_SM80 = 99 << 10 /* what every chip from sm_80 on gives a block */
 };
 

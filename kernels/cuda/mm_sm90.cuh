@@ -30,7 +30,6 @@ enum {
     MM90_STREAM_THREADS = MM90_STREAM * MM_LANES,
     MM90_STAGE = MM90_STREAM * MM_STAGE, /* bytes: 8 steps of W4, 4 of W8, 2 of W16 */
     MM90_X_ROW = MM_X_STEP + 16,         /* of a step of a row: rows do not share banks */
-    MM90_ASKED = 8,                      /* units of inputs that a lane asks for at a time */
     MM90_COLS = 4,                       /* batch rows that are finished at a time */
     MM90_PARTS = 4,                      /* contributions that are on their way at a time */
     BAR90_STREAM = 1
@@ -39,12 +38,16 @@ enum {
 static const uint32_t MM90_KEPT = 0; /* a ticket that nobody waits for */
 
 /* The warps of a block in order: those that stream, take sums, finish tiles, the producer. For
- * few rows 12 have 168 registers each, for many there are 16 with 128 on average. */
-template <bool MANY> struct mm90_warps {
-    static constexpr int take = MANY ? 4 : 2, finish = MANY ? 3 : 1;
+ * few rows 12 have 168 registers each, for more there are 15 or 16 with 128. */
+template <int NT, bool MANY> struct mm90_warps {
+    static constexpr int take = MANY ? 4 : 2, finish = !MANY ? 1 : NT == 1 ? 3 : 2;
     static constexpr int finish_0 = MM90_STREAM + take, producer = finish_0 + finish;
     static constexpr int threads = (producer + 1) * MM_LANES;
-    static constexpr int stream_regs = 152, other_regs = 104; /* MANY */
+    static constexpr int asked = MANY ? 8 : 6; /* units of inputs that a lane asks for at a time */
+    static constexpr bool ahead = !MANY;       /* a step is read while another is computed */
+    /* With 16 warps the streaming ones take registers from the others. */
+    static constexpr bool uneven = NT == 1 && MANY;
+    static constexpr int stream_regs = 152, other_regs = 104;
 };
 
 struct mm90_link {
@@ -683,7 +686,8 @@ static __device__ __forceinline__ void inputs_plain(const struct mm_op &a, struc
 }
 
 /* Inputs from the link before: a lane takes four of them at a time, in half a warp a row's
- * step. */
+ * step; ASKED: units on their way. */
+template <int ASKED>
 static __device__ __forceinline__ void inputs_words(const struct mm_op &a, struct own_steps o,
                                                     uint8_t *x, int lane, int count,
                                                     uint32_t ticket)
@@ -695,11 +699,11 @@ static __device__ __forceinline__ void inputs_words(const struct mm_op &a, struc
         j++;
     }
     const uint2 *from = a.w.x + o.first * 32 + lane % 16 * 2;
-    for (int p0 = 0; p0 < all; p0 += 2 * MM90_ASKED) {
-        int at[MM90_ASKED]; /* in words */
-        uint4 t[MM90_ASKED];
+    for (int p0 = 0; p0 < all; p0 += 2 * ASKED) {
+        int at[ASKED]; /* in words */
+        uint4 t[ASKED];
 #pragma unroll
-        for (int i = 0; i < MM90_ASKED; i++) {
+        for (int i = 0; i < ASKED; i++) {
             at[i] = row * a.w.ld + j * (MM90_STREAM * 32);
             t[i] = make_uint4(0, ticket, 0, ticket);
             if (p0 + 2 * i + lane / 16 < all) {
@@ -714,13 +718,13 @@ static __device__ __forceinline__ void inputs_words(const struct mm_op &a, struc
         for (bool again = true; again;) { /* all that are missing at once */
             again = false;
 #pragma unroll
-            for (int i = 0; i < MM90_ASKED; i++) {
+            for (int i = 0; i < ASKED; i++) {
                 again = again || !is_there(t[i], ticket);
             }
             if (again) {
                 look_again();
 #pragma unroll
-                for (int i = 0; i < MM90_ASKED; i++) {
+                for (int i = 0; i < ASKED; i++) {
                     if (!is_there(t[i], ticket)) {
                         t[i] = ld_ticket(from + at[i]);
                     }
@@ -728,7 +732,7 @@ static __device__ __forceinline__ void inputs_words(const struct mm_op &a, struc
             }
         }
 #pragma unroll
-        for (int i = 0; i < MM90_ASKED; i++) {
+        for (int i = 0; i < ASKED; i++) {
             const int p = p0 + 2 * i + lane / 16;
             if (p < all) {
                 *(uint2 *)(x + (uint32_t)p * MM90_X_ROW + lane % 16 * 8) =
@@ -740,14 +744,14 @@ static __device__ __forceinline__ void inputs_words(const struct mm_op &a, struc
 
 /* Brings a phase's inputs of the warp's steps to shared memory, and their offsets: what codes
  * have too much, -1032 and -1152 times the sum of the inputs, which is a product with ones. */
-template <int NT>
+template <int NT, int ASKED>
 static __device__ __forceinline__ void stage_phase(const struct mm_op &a, struct own_steps o,
                                                    uint8_t *x, uint8_t *offset, int lane,
                                                    int count, uint32_t ticket)
 {
     __syncwarp(); /* nobody needs what was there */
     if (a.w.x) {
-        inputs_words(a, o, x, lane, count, ticket + a.w.x_at);
+        inputs_words<ASKED>(a, o, x, lane, count, ticket + a.w.x_at);
     } else {
         inputs_plain(a, o, smem_addr(x), lane, count);
     }
@@ -831,7 +835,7 @@ static __device__ __forceinline__ void whole_stages(float (*acc)[1][4],
     leave_stage(room, s.at, lane);
 }
 
-template <int NT, int TAKE>
+template <int NT, typename WARPS>
 static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
                                                  const struct mm90_room &room, int i,
                                                  const struct mm_block &blk, struct stream &s,
@@ -872,14 +876,14 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
                     end = next.z;
                 }
                 staged = k0 + n;
-                stage_phase<NT>(a, own, x, offset, lane, count, s.ticket);
+                stage_phase<NT, WARPS::asked>(a, own, x, offset, lane, count, s.ticket);
             }
             phase_end = ph.z;
             phases++;
         }
         const int kind = __shfl_sync(MM_ALL, words.w0.w, r % MM_LANES);
         int left = __shfl_sync(MM_ALL, words.w0.z, r % MM_LANES);
-        const int putter = __shfl_sync(MM_ALL, words.w1.x, r % MM_LANES) % (TAKE / NT);
+        const int putter = __shfl_sync(MM_ALL, words.w1.x, r % MM_LANES) % (WARPS::take / NT);
         const int k = k0 + MM_META_K((uint32_t)__shfl_sync(MM_ALL, words.w1.w, r % MM_LANES));
         /* where in the run this warp's first step is, and which of its own that is */
         int mine = (warp - k) & (MM90_STREAM - 1);
@@ -893,7 +897,7 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
         }
         if (kind == CU_W4) {
             const uint8_t *step = room.base + mine * MM_STAGE;
-            const int whole = NT == 1 ? left / MM90_STREAM : 0;
+            const int whole = WARPS::ahead ? left / MM90_STREAM : 0;
             if (whole > 0) {
                 const uint32_t step0 = room.ring + (uint32_t)(mine * MM_STAGE);
                 const struct stream_place p = {step0 + (uint32_t)lane * 16,
@@ -951,10 +955,10 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
 
 /* Every link in turn. What earlier kernels wrote is touched after pdl_wait only. */
 template <int NT, bool MANY>
-static __global__ void __launch_bounds__(mm90_warps<MANY>::threads, 1)
+static __global__ void __launch_bounds__(mm90_warps<NT, MANY>::threads, 1)
     mm90_kernel(const __grid_constant__ struct mm90_args g)
 {
-    typedef mm90_warps<MANY> warps;
+    typedef mm90_warps<NT, MANY> warps;
     const int lane = (int)threadIdx.x % MM_LANES, warp = (int)threadIdx.x / MM_LANES;
     const struct mm90_room room = room_of(g.at, cu_smem());
     if ((int)threadIdx.x < g.n) {
@@ -979,7 +983,7 @@ static __global__ void __launch_bounds__(mm90_warps<MANY>::threads, 1)
     /* The batch's tables came a kernel or more before the one that this may overlap. */
     const int count = (int)ld_relaxed(g.b.count);
     if (warp >= MM90_STREAM) {
-        if (MANY) {
+        if (warps::uneven) {
             regs_dec<warps::other_regs>();
         }
         if (warp == warps::producer) {
@@ -995,7 +999,7 @@ static __global__ void __launch_bounds__(mm90_warps<MANY>::threads, 1)
         leave(g, room, warps::producer, lane);
         return;
     }
-    if (MANY) {
+    if (warps::uneven) {
         regs_inc<warps::stream_regs>();
     }
     pdl_wait();
@@ -1005,7 +1009,7 @@ static __global__ void __launch_bounds__(mm90_warps<MANY>::threads, 1)
         if (g.link[i].gdn) {
             stream_gdn(g, room, i, s.ticket);
         } else {
-            stream_mm<NT, warps::take>(g, room, i, block_of(room, i), s, warp, lane, count);
+            stream_mm<NT, warps>(g, room, i, block_of(room, i), s, warp, lane, count);
         }
     }
     leave(g, room, warps::producer, lane);
