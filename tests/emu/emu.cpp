@@ -605,15 +605,37 @@ unsigned char *cu_smem_aligned(unsigned align)
     return now->smem + LEAD + a;
 }
 
-/* Filled with NaNs, guards too; over AddressSanitizer's own guards, hence not memset. */
+/* What shared memory holds before a kernel writes it differs from block to block, as on
+ * the chip: NaNs, which a maximum hides; large numbers of either sign, as fp32 and as fp16,
+ * which it does not; whatever bits. */
+static uint32_t garbage(uint32_t kind)
+{
+    switch (kind) {
+    case 0:
+        return 0xffffffff;
+    case 1:
+        return 0x7149f2ca; /* 1e30; fp16 10832, -13904 */
+    case 2:
+        return 0x7f7fffff; /* the largest; fp16 NaN, NaN */
+    case 3:
+        return 0xf149f2ca;
+    default:
+        return emu_random(UINT32_MAX);
+    }
+}
+
+/* Over AddressSanitizer's own guards, hence not memset. */
 #ifdef __SANITIZE_ADDRESS__
 __attribute__((no_sanitize_address))
 #endif
 static void
-fill(unsigned char *p, unsigned char *end)
+fill(unsigned char *p, unsigned char *end, uint32_t kind)
 {
-    for (volatile unsigned char *q = p; q < end; q++) {
-        *q = 0xff;
+    for (volatile unsigned char *q = p; q < end;) {
+        const uint32_t v = garbage(kind);
+        for (int i = 0; i < 4 && q < end; i++) {
+            *q++ = (unsigned char)(v >> 8 * i);
+        }
     }
 }
 
@@ -629,11 +651,13 @@ static void smem_create(void)
     }
     now->smem = (unsigned char *)p;
     memset(p, 0xff, n);
+    const uint32_t kind = emu_random(5);
+    fill(now->smem + LEAD, now->smem + LEAD + now->call->smem, kind);
 #ifdef __SANITIZE_ADDRESS__
     ASAN_POISON_MEMORY_REGION(p, LEAD);
 #endif
     if (__start_emu_shared) {
-        fill(__start_emu_shared, __stop_emu_shared);
+        fill(__start_emu_shared, __stop_emu_shared, kind);
     }
 }
 
