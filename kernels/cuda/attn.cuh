@@ -51,6 +51,15 @@ static inline struct attn_in attn_inputs(const struct cu_batch *b, const struct 
     return in;
 }
 
+/* Decode's launch, otherwise chosen by the shapes where 0: blocks of a multiprocessor,
+ * slots of a block's ring, blocks in all, query tiles of a kernel (1, 3, 6, 12). None
+ * changes a bit. */
+struct attn_tune {
+    int per_sm, slots, grid, tiles;
+};
+cudaError_t attn_decode_tuned(struct cu_ctx *c, const struct cu_batch *b, const struct cu_attn *a,
+                              const struct attn_tune *tune);
+
 /* The append alone, of every row; in attn_prefill.cu. */
 cudaError_t attn_append(struct cu_ctx *c, const struct cu_batch *b, const struct cu_attn *a);
 
@@ -103,21 +112,17 @@ static __device__ __forceinline__ void load8(const float *p, float *x)
     x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
 }
 
-/* RMS norm with w, then the rotation of elements 0..63 (pairs i, i + 32) by rot. */
-static __device__ __forceinline__ void norm_rotate(float *x, const float *w, const float *rot,
-                                                   float eps, int lane)
+/* RMS norm, then the rotation of elements 0..63 (pairs i, i + 32): of the lane's weights
+ * n, cosines c and sines z; what lanes 8 and up have of those does not matter. */
+static __device__ __forceinline__ void turn_row(float *x, const float *n, const float *c,
+                                                const float *z, float eps, int lane)
 {
-    float n[8], s = 0;
-    load8(w + 8 * lane, n);
-    /* Lanes 8 and up read what they do not need. */
-    float c[8], z[8];
-    load8(rot + 8 * (lane & 3), c);
-    load8(rot + 32 + 8 * (lane & 3), z);
+    float s = 0;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         s = fmaf(x[i], x[i], s);
     }
-    const float r = 1 / sqrtf(fmaf(warp_sum(s), 1.0f / AT_D, eps));
+    const float r = rsqrt_approx(fmaf(warp_sum(s), 1.0f / AT_D, eps));
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         x[i] = __fmul_rn(__fmul_rn(x[i], r), n[i]);
@@ -126,6 +131,23 @@ static __device__ __forceinline__ void norm_rotate(float *x, const float *w, con
         const float turned = fmaf(x[i], c[i], __fmul_rn(other, side));
         x[i] = lane < 8 ? turned : x[i];
     }
+}
+
+static __device__ __forceinline__ void load_turn(const float *w, const float *rot, float *n,
+                                                 float *c, float *z, int lane)
+{
+    load8(w + 8 * lane, n);
+    load8(rot + 8 * (lane & 3), c);
+    load8(rot + 32 + 8 * (lane & 3), z);
+}
+
+/* The same with weights w and the row's rot. */
+static __device__ __forceinline__ void norm_rotate(float *x, const float *w, const float *rot,
+                                                   float eps, int lane)
+{
+    float n[8], c[8], z[8];
+    load_turn(w, rot, n, c, z, lane);
+    turn_row(x, n, c, z, eps, lane);
 }
 
 static __device__ __forceinline__ uint4 pack_f16(const float *x)
@@ -197,7 +219,7 @@ static __device__ __forceinline__ float2 halves(uint32_t v)
 
 static __device__ __forceinline__ float at_sigmoid(float x)
 {
-    return 1 / (1 + ex2_approx(-1.4426950408889634f * x));
+    return rcp_approx(1 + ex2_approx(-1.4426950408889634f * x));
 }
 
 #endif

@@ -1,21 +1,25 @@
 /* Gated attention on CUDA against double precision: head groups, scattered pages,
  * fp16 and fp8 caches, spans of 1 to 16 rows and prefill; and bit equality of rows in
- * any company, on any pages and however a prompt is cut. --time on a GPU: speeds at
- * the 27B's widths. */
+ * any company, on any pages and however a prompt is cut. --time on a GPU: speeds
+ * (attn_time.h). */
 #include "cutest.h"
 
-#ifndef QUASAR_EMULATE
-#include "kernels/cuda/bandwidth.h"
-#endif
+#include "kernels/cuda/attn_units.cuh"
 
-enum { D = BE_HEAD_DIM, PAGES = 56, MAX_SEQ = 16, PAD = 128 /* bytes behind a page */ };
+enum {
+    D = BE_HEAD_DIM,
+    PAGES = 56,
+    DEEP_PAGES = 272,
+    MAX_SEQ = 16,
+    PAD = 128 /* bytes behind a page */
+};
 
 /* Heads, format and device memory of one layer. */
 struct layer {
     int q_heads, kv_heads;
     enum be_kv kv;
     enum cu_path path;
-    size_t ld, page_bytes; /* page_bytes: with the pad */
+    size_t ld, pages, page_bytes; /* page_bytes: with the pad */
     int col_q, col_k, col_v;
     float q_norm[D], k_norm[D];
     float *d_q_norm, *d_k_norm;
@@ -28,7 +32,7 @@ struct layer {
 struct seq {
     int base, n;
     float *proj, *rot;
-    int32_t pages[PAGES];
+    int32_t pages[DEEP_PAGES];
 };
 
 static double f8[256]; /* values of the codes */
@@ -64,6 +68,7 @@ static void layer_init(struct layer *l, int q_heads, int kv_heads, enum be_kv kv
 {
     l->q_heads = q_heads;
     l->kv_heads = kv_heads;
+    l->pages = max_ctx > PAGES * BE_PAGE ? DEEP_PAGES : PAGES;
     l->kv = kv;
     l->path = path;
     l->col_k = 4;
@@ -77,9 +82,9 @@ static void layer_init(struct layer *l, int q_heads, int kv_heads, enum be_kv kv
     }
     l->d_q_norm = cut_upload(l->q_norm, D);
     l->d_k_norm = cut_upload(l->k_norm, D);
-    l->image = cut_host<uint8_t>(PAGES * l->page_bytes);
-    memset(l->image, 0xff, PAGES * l->page_bytes); /* NaNs where nothing was written */
-    l->cache = cut_new<uint8_t>(PAGES * l->page_bytes);
+    l->image = cut_host<uint8_t>(l->pages * l->page_bytes);
+    memset(l->image, 0xff, l->pages * l->page_bytes); /* NaNs where nothing was written */
+    l->cache = cut_new<uint8_t>(l->pages * l->page_bytes);
     l->max_ctx = max_ctx;
     const size_t work = cu_attn_work(q_heads, kv_heads, max_ctx, 2048);
     l->work = cut_alloc(work);
@@ -96,10 +101,10 @@ static void layer_free(struct layer *l)
 }
 
 /* Pages for n sequences of up to `most` pages, all different, in random order. */
-static void shuffle_pages(struct seq *s, int n, int most)
+static void shuffle_pages(const struct layer *l, struct seq *s, int n, int most)
 {
-    int32_t p[PAGES];
-    for (int i = 0; i < PAGES; i++) {
+    int32_t p[DEEP_PAGES];
+    for (int i = 0; i < (int)l->pages; i++) {
         const int j = cut_below(i + 1);
         p[i] = p[j];
         p[j] = i;
@@ -173,6 +178,26 @@ static void result_free(struct result *r)
     free(r->cache);
 }
 
+/* What tests ask for, when per_sm is not 0. */
+static struct attn_tune forced;
+
+/* How a step is divided, which must change no bit; mostly as it is by itself. */
+static struct attn_tune any_tune(enum cu_path path)
+{
+    if (forced.per_sm) {
+        return forced;
+    }
+    static const int tiles[] = {0, 0, 1, 3, 6, 12};
+    struct attn_tune t = {};
+    if (cut_below(3) == 0) {
+        t.per_sm = path == CU_SM90 ? 1 + cut_below(2) : 1; /* two want room */
+        t.slots = cut_below(2) ? 2 + cut_below(4) : 0;
+        t.grid = cut_below(2) ? 1 + cut_below(40) : 0;
+        t.tiles = tiles[cut_below(6)];
+    }
+    return t;
+}
+
 /* The spans as one batch; the cache afterwards with `keep`. The device's cache goes on
  * from the call before unless `image` is given. */
 static struct result run(const struct layer *l, const struct want *w, int spans, enum be_mode mode,
@@ -181,7 +206,7 @@ static struct result run(const struct layer *l, const struct want *w, int spans,
     struct result r = {};
     int rows = 0, tables = 0;
     struct cu_span span[MAX_SEQ];
-    int32_t pages[MAX_SEQ * PAGES];
+    int32_t *pages = cut_host<int32_t>(MAX_SEQ * DEEP_PAGES);
     for (int i = 0; i < spans; i++) {
         span[i] = {rows, w[i].n, w[i].pos, i, 0, tables};
         const int n = (w[i].pos + w[i].n - 1) / BE_PAGE + 1;
@@ -241,12 +266,14 @@ static struct result run(const struct layer *l, const struct want *w, int spans,
         a.max_ctx = a.max_ctx > pos[i] ? a.max_ctx : pos[i] + 1;
     }
     if (image) {
-        cut_put(l->cache, image, PAGES * l->page_bytes);
+        cut_put(l->cache, image, l->pages * l->page_bytes);
     }
     struct cu_ctx *c = cut_ctx(l->path, decode);
     static int order;
     cut_order(order++);
-    cut_must(decode ? cu_attn_decode(c, &b, &a) : cu_attn_prefill(c, &b, &a), "attention");
+    const struct attn_tune tune = any_tune(l->path);
+    cut_must(decode ? attn_decode_tuned(c, &b, &a, &tune) : (cudaError_t)cu_attn_prefill(c, &b, &a),
+             "attention");
     uint16_t *x = cut_host<uint16_t>(xs);
     r.x = cut_host<uint16_t>((size_t)rows * width);
     r.sum = cut_host<float>(sums);
@@ -259,8 +286,8 @@ static struct result run(const struct layer *l, const struct want *w, int spans,
         }
     }
     if (keep) {
-        r.cache = cut_host<uint8_t>(PAGES * l->page_bytes);
-        cut_download(r.cache, l->cache, PAGES * l->page_bytes);
+        r.cache = cut_host<uint8_t>(l->pages * l->page_bytes);
+        cut_download(r.cache, l->cache, l->pages * l->page_bytes);
     }
     cut_free((void *)b.count);
     cut_free((void *)b.pos);
@@ -276,6 +303,7 @@ static struct result run(const struct layer *l, const struct want *w, int spans,
     free(rot);
     free(pos);
     free(of);
+    free(pages);
     return r;
 }
 
@@ -331,8 +359,8 @@ static void reference(const struct layer *l, const uint8_t *cache, const struct 
 static void check_cache(const struct layer *l, const struct want *w, int spans,
                         const uint8_t *before, const uint8_t *after, const char *what)
 {
-    uint8_t *rest = cut_host<uint8_t>(PAGES * l->page_bytes);
-    memcpy(rest, after, PAGES * l->page_bytes);
+    uint8_t *rest = cut_host<uint8_t>(l->pages * l->page_bytes);
+    memcpy(rest, after, l->pages * l->page_bytes);
     const size_t element = l->kv == BE_KV_F8 ? 1 : 2;
     int far = 0;
     for (int i = 0; i < spans; i++) {
@@ -358,7 +386,7 @@ static void check_cache(const struct layer *l, const struct want *w, int spans,
         }
     }
     cut_ok(far == 0, "%s: appended rows (%d elements too far off)", what, far);
-    cut_same(rest, before, PAGES * l->page_bytes, "%s: the rest of the cache", what);
+    cut_same(rest, before, l->pages * l->page_bytes, "%s: the rest of the cache", what);
     free(rest);
 }
 
@@ -417,6 +445,40 @@ static const char *name_of(const struct layer *l)
 
 /* ---- tests ---- */
 
+/* Rings of two and three slots, where units have several splits: warps that have less to
+ * do with a slot than others must not go on without them. */
+static void few_slots(enum be_kv kv, enum cu_path path)
+{
+    enum { BASE = 4400, ROWS = 3 };
+    struct layer l;
+    struct seq s;
+    layer_init(&l, 6, 1, kv, path, PAGES * BE_PAGE);
+    shuffle_pages(&l, &s, 1, PAGES);
+    seq_init(&l, &s, BASE, ROWS);
+    seq_fill(&l, &s, l.image);
+    const struct want w = {&s, BASE, ROWS};
+    struct result first = {};
+    bool same = true;
+    for (int i = 0; i < 6; i++) {
+        forced = {1, 2 + i / 3, 7, 1};
+        struct result r = run(&l, &w, 1, BE_DECODE, l.image, i == 0, false);
+        if (i == 0) {
+            char what[128];
+            snprintf(what, sizeof what, "%s, two slots", name_of(&l));
+            check_result(&l, &w, 1, &r, 5, what);
+            first = r;
+            continue;
+        }
+        same &= memcmp(r.x, first.x, (size_t)ROWS * 6 * D * sizeof *r.x) == 0;
+        result_free(&r);
+    }
+    forced = {};
+    cut_ok(same, "%s, two and three slots: same bits", name_of(&l));
+    result_free(&first);
+    seq_free(&s);
+    layer_free(&l);
+}
+
 /* Spans of many lengths and depths in one step; alone and together; other pages. */
 static void decode(int q_heads, int kv_heads, enum be_kv kv, enum cu_path path)
 {
@@ -427,7 +489,7 @@ static void decode(int q_heads, int kv_heads, enum be_kv kv, enum cu_path path)
     struct seq s[N];
     const int base[N] = {0, 100, 251, 120, 593};
     const int rows[N] = {1, 5, 6, 3, 1};
-    shuffle_pages(s, N, 4);
+    shuffle_pages(&l, s, N, 4);
     for (int i = 0; i < N; i++) {
         seq_init(&l, &s[i], base[i], 16);
         seq_fill(&l, &s[i], l.image);
@@ -465,9 +527,9 @@ static void decode(int q_heads, int kv_heads, enum be_kv kv, enum cu_path path)
     /* Other pages, spans in another order. */
     struct seq moved[N];
     memcpy(moved, s, sizeof s);
-    shuffle_pages(moved, N, 4);
-    uint8_t *other = cut_host<uint8_t>(PAGES * l.page_bytes);
-    memset(other, 0xff, PAGES * l.page_bytes);
+    shuffle_pages(&l, moved, N, 4);
+    uint8_t *other = cut_host<uint8_t>(l.pages * l.page_bytes);
+    memset(other, 0xff, l.pages * l.page_bytes);
     for (int i = 0; i < N; i++) {
         for (int p = 0; p < 4; p++) {
             memcpy(other + (size_t)moved[i].pages[p] * l.page_bytes,
@@ -505,7 +567,7 @@ static void decode(int q_heads, int kv_heads, enum be_kv kv, enum cu_path path)
 
     /* Only keys and values. */
     q = run(&l, &all, 1, BE_DECODE, l.image, true, true);
-    cut_same(q.cache, r.cache, PAGES * l.page_bytes, "%s: append alone", what);
+    cut_same(q.cache, r.cache, l.pages * l.page_bytes, "%s: append alone", what);
     result_free(&q);
     result_free(&r);
     free(other);
@@ -523,8 +585,8 @@ static void deep(enum be_kv kv, enum cu_path path, int base)
     struct layer l;
     struct seq s;
     char what[128];
-    layer_init(&l, 6, 1, kv, path, PAGES * BE_PAGE);
-    shuffle_pages(&s, 1, PAGES);
+    layer_init(&l, 6, 1, kv, path, base < PAGES * BE_PAGE - 16 ? PAGES * BE_PAGE : base + 16);
+    shuffle_pages(&l, &s, 1, (int)l.pages);
     seq_init(&l, &s, base, 6);
     seq_fill(&l, &s, l.image);
     const struct want w = {&s, base, 6};
@@ -554,7 +616,7 @@ static void prefill(int q_heads, int kv_heads, enum be_kv kv, enum cu_path path,
     struct seq s[2];
     char what[128];
     layer_init(&l, q_heads, kv_heads, kv, path, 2048);
-    shuffle_pages(s, 2, PAGES / 2);
+    shuffle_pages(&l, s, 2, PAGES / 2);
     seq_init(&l, &s[0], 64, n);
     seq_init(&l, &s[1], 37, 91);
     for (int i = 0; i < 2; i++) {
@@ -584,13 +646,24 @@ static void prefill(int q_heads, int kv_heads, enum be_kv kv, enum cu_path path,
     cut_same(x, r.x, (size_t)(n + 91) * width, "%s: cut on the grid", what);
 
     q = run(&l, w, 2, BE_PREFILL, l.image, true, true);
-    cut_same(q.cache, r.cache, PAGES * l.page_bytes, "%s: append alone", what);
+    cut_same(q.cache, r.cache, l.pages * l.page_bytes, "%s: append alone", what);
     result_free(&q);
     result_free(&r);
     free(x);
     seq_free(&s[0]);
     seq_free(&s[1]);
     layer_free(&l);
+}
+
+/* Every split is in one unit, and units follow each other. */
+static void units(void)
+{
+    bool fine = unit_first(0) == 0;
+    for (int i = 0; i < 20000; i++) {
+        const int u = unit_of(i);
+        fine &= unit_first(u) <= i && i < unit_first(u + 1) && unit_of(unit_first(u)) == u;
+    }
+    cut_ok(fine, "units of splits");
 }
 
 static void refusals(void)
@@ -611,219 +684,27 @@ static void refusals(void)
     cut_ok(cu_attn_decode(c, &b, &a) == cudaErrorInvalidValue, "more than 8 heads per key head");
 }
 
-/* ---- speeds ---- */
+#include "attn_probe.h"
 #ifndef QUASAR_EMULATE
-
-enum { LAYERS = 16 };
-
-/* Milliseconds of one replay of LAYERS launches, each on its own cache. */
-static double replay(struct cu_ctx *c, const struct cu_batch *b, struct cu_attn *a, uint8_t *cache,
-                     size_t layer_bytes, bool decode)
-{
-    cudaStream_t st = (cudaStream_t)c->stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cut_must(cudaStreamBeginCapture(st, cudaStreamCaptureModeThreadLocal), "capture");
-    for (int i = 0; i < LAYERS; i++) {
-        a->cache = cache + (size_t)i * layer_bytes;
-        cut_must(decode ? cu_attn_decode(c, b, a) : cu_attn_prefill(c, b, a), "attention");
-    }
-    cut_must(cudaStreamEndCapture(st, &graph), "capture");
-    cut_must(cudaGraphInstantiate(&exec, graph, 0), "graph");
-    cudaEvent_t from, to;
-    cut_must(cudaEventCreate(&from), "event");
-    cut_must(cudaEventCreate(&to), "event");
-    double best = 1e30;
-    for (int i = 0; i < 7; i++) {
-        float ms = 0;
-        cut_must(cudaEventRecord(from, st), "event");
-        cut_must(cudaGraphLaunch(exec, st), "graph");
-        cut_must(cudaEventRecord(to, st), "event");
-        cut_sync();
-        cut_must(cudaEventElapsedTime(&ms, from, to), "event");
-        best = i > 1 && ms < best ? ms : best;
-    }
-    cut_must(cudaGraphExecDestroy(exec), "graph");
-    cut_must(cudaGraphDestroy(graph), "graph");
-    cut_must(cudaEventDestroy(from), "event");
-    cut_must(cudaEventDestroy(to), "event");
-    return best;
-}
-
-struct speed {
-    int spans, rows, depth; /* rows of each span */
-};
-
-static void time_one(struct cu_ctx *c, enum be_kv kv, struct speed t, uint8_t *cache,
-                     size_t cache_bytes, double read)
-{
-    enum { QH = 24, KVH = 4 };
-    const bool decode = t.rows <= CU_ROWS;
-    const int rows = t.spans * t.rows, pages = (t.depth + t.rows - 1) / BE_PAGE + 1;
-    const size_t element = kv == BE_KV_F8 ? 1 : 2;
-    const size_t stride = (size_t)2 * KVH * BE_PAGE * D * element;
-    const size_t layer = stride * (size_t)(pages * t.spans);
-    if (layer * LAYERS > cache_bytes) {
-        printf("# no memory for %d x %d at %d\n", t.spans, t.rows, t.depth);
-        return;
-    }
-    struct cu_span span[MAX_SEQ];
-    int32_t *page = cut_host<int32_t>((size_t)(pages * t.spans));
-    int32_t *pos = cut_host<int32_t>((size_t)rows), *of = cut_host<int32_t>((size_t)rows);
-    for (int i = 0; i < pages * t.spans; i++) { /* scattered */
-        const int j = cut_below(i + 1);
-        page[i] = page[j];
-        page[j] = i;
-    }
-    for (int i = 0; i < t.spans; i++) {
-        span[i] = {i * t.rows, t.rows, t.depth, i, 0, i * pages};
-        for (int j = 0; j < t.rows; j++) {
-            pos[i * t.rows + j] = t.depth + j;
-            of[i * t.rows + j] = i;
-        }
-    }
-    const int32_t count[2] = {rows, t.spans};
-    struct cu_attn a = {};
-    a.q_heads = QH;
-    a.kv_heads = KVH;
-    a.eps = 1e-6f;
-    a.ld = (QH * 2 + 2 * KVH) * D;
-    a.col_k = QH * 2 * D;
-    a.col_v = a.col_k + KVH * D;
-    float *proj = cut_normals((size_t)rows * a.ld, 1), *ones = cut_host<float>(D);
-    float *rot = cut_host<float>((size_t)rows * 64);
-    for (int i = 0; i < D; i++) {
-        ones[i] = 1;
-    }
-    for (int i = 0; i < rows * 64; i++) {
-        rot[i] = i / 32 % 2 ? 0 : 1;
-    }
-    a.proj = cut_upload(proj, (size_t)rows * a.ld);
-    a.q_norm = cut_upload(ones, D);
-    a.k_norm = a.q_norm;
-    a.kv = kv;
-    a.page_stride = stride;
-    a.max_ctx = t.depth + t.rows;
-    const size_t xs = decode ? (size_t)CU_ROWS * QH * D : cu_xt_bytes(rows, QH * D) / 2;
-    a.act.x = cut_new<uint16_t>(xs);
-    a.act.sum = cut_new<float>((size_t)QH * 8 * CU_ROWS);
-    a.xt = a.act.x;
-    const size_t work = cu_attn_work(QH, KVH, a.max_ctx, rows);
-    a.work = cut_alloc(work);
-    cut_must(cudaMemset(a.work, 0, work), "cudaMemset");
-    struct cu_batch b = {};
-    b.count = cut_upload(count, 2);
-    b.pos = cut_upload(pos, (size_t)rows);
-    b.span_of = cut_upload(of, (size_t)rows);
-    b.span = cut_upload(span, (size_t)t.spans);
-    b.page = cut_upload(page, (size_t)(pages * t.spans));
-    b.rot = cut_upload(rot, (size_t)rows * 64);
-    b.rows = rows;
-    b.spans = t.spans;
-    b.mode = decode ? BE_DECODE : BE_PREFILL;
-    const double us = replay(c, &b, &a, cache, layer, decode) * 1e3 / LAYERS;
-    const char *kind = kv == BE_KV_F8 ? "fp8" : "fp16";
-    if (decode) {
-        const double bytes = (double)t.spans * t.depth * KVH * 2 * D * (double)element;
-        printf("# %s %s decode %2d x %2d rows, depth %6d: %8.2f us a layer, %6.0f GB/s (%.0f%%)\n",
-               cut_path_name(c->path), kind, t.spans, t.rows, t.depth, us, bytes / us * 1e-3,
-               bytes / us * 1e-3 / read * 100);
-    } else {
-        const double keys = (double)t.rows * t.depth + (double)t.rows * (t.rows + 1) / 2;
-        printf("# %s %s prefill %d rows, context %6d: %8.1f us a layer, %6.1f TFLOP/s\n",
-               cut_path_name(c->path), kind, t.rows, t.depth + t.rows, us,
-               keys * 4 * D * QH / us * 1e-6);
-    }
-    fflush(stdout);
-    cut_free((void *)a.proj);
-    cut_free((void *)a.q_norm);
-    cut_free(a.act.x);
-    cut_free(a.act.sum);
-    cut_free(a.work);
-    cut_free((void *)b.count);
-    cut_free((void *)b.pos);
-    cut_free((void *)b.span_of);
-    cut_free((void *)b.span);
-    cut_free((void *)b.page);
-    cut_free(b.rot);
-    free(page);
-    free(pos);
-    free(of);
-    free(proj);
-    free(rot);
-    free(ones);
-}
-
-/* GB/s of one pass over memory. */
-static double read_speed(struct cu_ctx *c, const void *p, size_t bytes)
-{
-    cudaStream_t st = (cudaStream_t)c->stream;
-    float best = 1e30f, *sink = cut_new<float>(1);
-    cudaEvent_t from, to;
-    cut_must(cudaEventCreate(&from), "event");
-    cut_must(cudaEventCreate(&to), "event");
-    for (int i = 0; i < 5; i++) {
-        float ms = 0;
-        cut_must(cudaEventRecord(from, st), "event");
-        cut_must(cu_bw_read(c, p, bytes, sink), "reading");
-        cut_must(cudaEventRecord(to, st), "event");
-        cut_sync();
-        cut_must(cudaEventElapsedTime(&ms, from, to), "event");
-        best = ms < best ? ms : best;
-    }
-    cut_must(cudaEventDestroy(from), "event");
-    cut_must(cudaEventDestroy(to), "event");
-    cut_free(sink);
-    return (double)bytes / best * 1e-6;
-}
-
-static void time_all(void)
-{
-    size_t left = 0, total = 0;
-    cut_must(cudaMemGetInfo(&left, &total), "memory");
-    const size_t most = (size_t)10 << 30, bytes = left / 2 < most ? left / 2 : most;
-    uint8_t *cache = cut_new<uint8_t>(bytes);
-    cut_must(cudaMemset(cache, 0x11, bytes), "cudaMemset"); /* small numbers in both formats */
-    const double read = read_speed(cut_ctx(CU_SM80, false), cache, bytes / 2);
-    printf("# reading: %.0f GB/s\n", read);
-    enum cu_path path[2];
-    const int paths = cut_paths(path);
-    const struct speed d[] = {{1, 1, 0},      {1, 1, 2048},   {1, 1, 8192},    {1, 1, 32768},
-                              {1, 1, 131072}, {1, 8, 0},      {1, 8, 2048},    {1, 8, 8192},
-                              {1, 8, 32768},  {1, 8, 131072}, {1, 16, 0},      {1, 16, 2048},
-                              {1, 16, 8192},  {1, 16, 32768}, {1, 16, 131072}, {16, 1, 2048},
-                              {1, 4, 2048},   {1, 4, 32768}};
-    const struct speed p[] = {{1, 2048, 0}, {1, 2048, 6144}, {1, 2048, 30720}, {1, 2048, 129024}};
-    for (int i = paths - 1; i >= 0; i--) {
-        for (int j = 0; j < 2; j++) {
-            const enum be_kv kv = j ? BE_KV_F8 : BE_KV_F16;
-            for (size_t k = 0; k < sizeof p / sizeof *p; k++) {
-                time_one(cut_ctx(path[i], false), kv, p[k], cache, bytes, read);
-            }
-            for (size_t k = 0; k < sizeof d / sizeof *d; k++) {
-                time_one(cut_ctx(path[i], true), kv, d[k], cache, bytes, read);
-            }
-        }
-    }
-    cut_free(cache);
-}
+#include "attn_time.h"
 #endif
 
 int main(int argc, char **argv)
 {
     cut_begin();
     make_f8();
+    if (argc > 1 && strcmp(argv[1], "--probe") == 0) {
+        return probe_all(argc - 2, argv + 2);
+    }
 #ifndef QUASAR_EMULATE
     if (argc > 1 && strcmp(argv[1], "--time") == 0) {
-        time_all();
-        return cut_end();
+        return time_all(argc - 2, argv + 2);
     }
     const bool big = !cut_small();
 #else
     const bool big = getenv("QUASAR_LONG") != NULL;
-    (void)argc, (void)argv;
 #endif
-    enum cu_path path[2];
+    enum cu_path path[2] = {CU_SM80, CU_SM80};
     const int paths = cut_paths(path);
     for (int i = 0; i < paths; i++) {
         for (int j = 0; j < 2; j++) {
@@ -838,12 +719,18 @@ int main(int argc, char **argv)
                 decode(7, 7, kv, path[i]);
                 deep(kv, path[i], 8190);
                 deep(kv, path[i], 14050);
+                deep(kv, path[i], 17003);
+                deep(kv, path[i], 67700);
                 prefill(8, 2, kv, path[i], 64);
                 prefill(24, 4, kv, path[i], 700);
             }
         }
     }
     deep(BE_KV_F16, path[0], 8190);
+    for (int i = 0; i < paths; i++) {
+        few_slots(BE_KV_F8, path[i]);
+    }
+    units();
     refusals();
     return cut_end();
 }

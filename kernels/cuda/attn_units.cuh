@@ -1,0 +1,160 @@
+#ifndef QUASAR_KERNELS_CUDA_ATTN_UNITS_CUH
+#define QUASAR_KERNELS_CUDA_ATTN_UNITS_CUH
+
+/*
+ * How decode attention is cut: splits of 128 positions; units of 1 to 16 splits, longer
+ * the deeper they lie, each one chain of sums; jobs, which are some rows of a span that
+ * share what is read. Units follow from absolute positions alone; who works on which,
+ * and how many rows a job has, changes no bit.
+ */
+
+#include "kernels/cuda/attn.cuh"
+
+enum {
+    AT_SPLIT = 128,
+    AT_GROUP = 8,        /* units that are combined first */
+    AT_GROUPS_MAX = 136, /* counters of a (row, head): two million positions, and the last */
+    AT_TILE = 8 * AT_D   /* floats of the sums of 8 queries */
+};
+
+/* From split 0, 32, 64, 128 and 512 on, units of 1, 2, 4, 8 and 16 splits. */
+static __host__ __device__ __forceinline__ int unit_of(int split)
+{
+    return split < 32    ? split
+           : split < 64  ? 32 + (split - 32) / 2
+           : split < 128 ? 48 + (split - 64) / 4
+           : split < 512 ? 64 + (split - 128) / 8
+                         : 112 + (split - 512) / 16;
+}
+
+static __host__ __device__ __forceinline__ int unit_first(int unit)
+{
+    return unit < 32    ? unit
+           : unit < 48  ? 32 + (unit - 32) * 2
+           : unit < 64  ? 64 + (unit - 48) * 4
+           : unit < 112 ? 128 + (unit - 64) * 8
+                        : 512 + (unit - 112) * 16;
+}
+
+/* Where the partial results of a step lie in its work memory, in bytes: counters, then
+ * tiles [head][unit or group][rows] of sums, and their 16 floats (maximum, sum of weights)
+ * of 8 queries. Sums are as accumulators have them: at ((element / 32) * 2 + element / 16 %
+ * 2) * 128 + lane * 4. */
+struct attn_layout {
+    size_t part, whole, part_ml, whole_ml, size;
+    int units, groups;
+};
+
+static inline struct attn_layout attn_layout_of(int kv_heads, int max_ctx, int rows)
+{
+    struct attn_layout w;
+    w.units = unit_of((max_ctx + AT_SPLIT - 1) / AT_SPLIT) + 1;
+    w.groups = (w.units + AT_GROUP - 1) / AT_GROUP;
+    const size_t heads = (size_t)rows * (size_t)kv_heads;
+    const size_t counters = (size_t)CU_ROWS * (size_t)kv_heads * AT_GROUPS_MAX * sizeof(uint32_t);
+    w.part = (counters + 255) / 256 * 256;
+    w.whole = w.part + heads * (size_t)w.units * AT_TILE * sizeof(float);
+    w.part_ml = w.whole + heads * (size_t)w.groups * AT_TILE * sizeof(float);
+    w.whole_ml = w.part_ml + heads * (size_t)w.units * 16 * sizeof(float);
+    w.size = w.whole_ml + heads * (size_t)w.groups * 16 * sizeof(float);
+    return w;
+}
+
+/* Some rows of a span; all spans' make the list of work. Its splits of head 0, then
+ * head 1 and so on are numbers base ... of the whole work. */
+struct attn_job {
+    int row, n, pos; /* first row, its position */
+    int fresh;       /* position of the span's first row: cached from here on now */
+    int span_row;    /* that row */
+    int page, splits, base;
+};
+struct attn_jobs {
+    int n, total;
+    struct attn_job job[CU_ROWS];
+};
+
+struct attn_unit {
+    int job, head, split, n;
+};
+
+/* The part of the work from *at to end is one block's; the next unit whose first split
+ * lies in it. */
+static __device__ __forceinline__ bool next_unit(const struct attn_jobs *w, int *at, int end,
+                                                 struct attn_unit *u)
+{
+    while (*at < end) {
+        int j = 0;
+        while (j + 1 < w->n && w->job[j + 1].base <= *at) {
+            j++;
+        }
+        const int splits = w->job[j].splits;
+        const int rel = *at - w->job[j].base;
+        const int head = rel / splits, split = rel % splits;
+        const int unit = unit_of(split), past = unit_first(unit + 1);
+        const int n = (past < splits ? past : splits) - split;
+        *at += n;
+        if (unit_first(unit) == split) {
+            u->job = j, u->head = head, u->split = split, u->n = n;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Sum of x of the lanes before. */
+static __device__ __forceinline__ int lanes_before(int x, int lane)
+{
+    int sum = x;
+#pragma unroll
+    for (int i = 1; i < 32; i *= 2) {
+        const int y = __shfl_up_sync(AT_ALL, sum, i);
+        sum += lane >= i ? y : 0;
+    }
+    return sum - x;
+}
+
+/* By one warp, a span to a lane. Rows per job: `most`, fewer when blocks would stay
+ * idle. */
+static __device__ __forceinline__ void make_jobs(const int32_t *count, const struct cu_span *span,
+                                                 int spans, int kv_heads, int most,
+                                                 struct attn_jobs *w, int lane)
+{
+    /* The first is asked for together with their number; others are there only if counted. */
+    struct cu_span s = span[0];
+    const int there = count[1] < spans ? count[1] : spans;
+    if (lane > 0 && lane < there) {
+        s = span[lane];
+    }
+    s.n = lane < there ? s.n : 0;
+    const int all = s.n > 0 ? ((s.pos + s.n - 1) / AT_SPLIT + 1) * kv_heads : 0;
+    const int splits = __shfl_sync(AT_ALL, lanes_before(all, lane), CU_ROWS);
+    const int want = splits > 0 ? (int)gridDim.x / splits : 1;
+    int parts = (s.n + most - 1) / most;
+    parts = parts > want ? parts : want < s.n ? want : s.n;
+    const int rows = parts > 0 ? (s.n + parts - 1) / parts : 1;
+    const int jobs = (s.n + rows - 1) / rows;
+    int mine = 0;
+    for (int r = 0; r < s.n; r += rows) {
+        const int last = r + rows < s.n ? r + rows : s.n;
+        mine += ((s.pos + last - 1) / AT_SPLIT + 1) * kv_heads;
+    }
+    int at = lanes_before(jobs, lane), base = lanes_before(mine, lane);
+    if (lane == CU_ROWS) { /* the lane after the last span's */
+        w->n = at;
+        w->total = base;
+    }
+    for (int r = 0; r < s.n && at < CU_ROWS; r += rows, at++) {
+        struct attn_job *j = &w->job[at];
+        j->row = s.first + r;
+        j->n = s.n - r < rows ? s.n - r : rows;
+        j->pos = s.pos + r;
+        j->fresh = s.pos;
+        j->span_row = s.first;
+        j->page = s.page;
+        j->splits = (j->pos + j->n - 1) / AT_SPLIT + 1;
+        j->base = base;
+        base += j->splits * kv_heads;
+    }
+}
+
+#endif
