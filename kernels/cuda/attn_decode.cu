@@ -555,12 +555,12 @@ static __device__ __forceinline__ void combine(const struct decode_args &a,
     const int tiles = (j->n * a.group + 7) / 8;
     const int units = unit_of(j->splits - 1) + 1, groups = (units + GROUP - 1) / GROUP;
     uint32_t *counter = a.counter + (size_t)(j->row * a.in.kv_heads + head) * GROUPS_MAX;
-    const int mine = unit / GROUP;
-    /* Level 0: units of a group; level 1: groups. */
+    const int mine = unit / GROUP, left = units - mine * GROUP;
+    /* Level 0: units of a group; level 1: groups. How many is carried along: of a choice by
+     * level within the loop, nvcc 13.0 overwrote the number of groups with the other one. */
+    int n = left < GROUP ? left : GROUP;
 #pragma unroll 1
-    for (int level = 0; level < 2; level++) {
-        const int left = units - mine * GROUP;
-        const int n = level ? groups : left < GROUP ? left : GROUP;
+    for (int level = 0;; level++, n = groups) {
         if (!last_of(counter + (level ? GROUPS_MAX - 1 : mine), n, flag, tid)) {
             return;
         }

@@ -447,8 +447,9 @@ static void probe_depth(struct probe *p, int depth, int n, const enum cu_path *p
     for (int i = 0; i < n * p->l.q_heads; i++) {
         sums[i] = probe_sums(p, i / p->l.q_heads, i % p->l.q_heads / P_GROUP, i % P_GROUP);
     }
-    static const struct attn_tune ways[] = {
-        {1, 0, 0, 1}, {1, 0, 0, 3}, {1, 0, 1, 1}, {1, 2, 37, 3}, {1, 0, 0, 12}};
+    static const struct attn_tune ways[] = {{1, 0, 0, 1},  {1, 0, 0, 3},  {1, 0, 0, 6},
+                                            {1, 0, 0, 12}, {1, 0, 1, 1},  {1, 2, 37, 3},
+                                            {1, 3, 1, 6},  {1, 2, 23, 12}};
     for (int i = 0; i < paths; i++) {
         for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
             probe_one(p, path[i], n, &ways[k], sums);
@@ -491,10 +492,10 @@ static int probe_all(int argc, char **arg)
         p.lines = lines;
         probe_init(&p);
         for (size_t k = 0; k < n_depths; k++) {
-            for (int rows = 1; rows <= 4 && depths[k] <= most; rows += 3) {
-                const bool wanted = only_rows ? rows == only_rows : rows == 1 || k % 4 == 3;
-                if (wanted) {
-                    probe_depth(&p, depths[k], rows, path, paths);
+            static const int rows[] = {1, 4, 6, 8};
+            for (size_t r = 0; r < sizeof rows / sizeof *rows && depths[k] <= most; r++) {
+                if (only_rows ? rows[r] == only_rows : r == 0 || k % 4 == r) {
+                    probe_depth(&p, depths[k], rows[r], path, paths);
                 }
             }
         }

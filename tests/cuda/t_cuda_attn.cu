@@ -268,6 +268,10 @@ static struct result run(const struct layer *l, const struct want *w, int spans,
     if (image) {
         cut_put(l->cache, image, l->pages * l->page_bytes);
     }
+    if (decode && !kv_only) { /* a partial result that was not stored is seen */
+        const struct attn_layout w = attn_layout_of(l->kv_heads, a.max_ctx, b.rows);
+        cut_poison((uint8_t *)l->work + w.part, w.size - w.part);
+    }
     struct cu_ctx *c = cut_ctx(l->path, decode);
     static int order;
     cut_order(order++);
@@ -579,7 +583,8 @@ static void decode(int q_heads, int kv_heads, enum be_kv kv, enum cu_path path)
     layer_free(&l);
 }
 
-/* Deep enough for units of several splits and groups of units. */
+/* Deep enough for units of several splits and groups of units; by every kernel, with the
+ * last group's end first and last. */
 static void deep(enum be_kv kv, enum cu_path path, int base)
 {
     struct layer l;
@@ -604,6 +609,16 @@ static void deep(enum be_kv kv, enum cu_path path, int base)
         result_free(&q);
     }
     cut_ok(same, "%s: cut: same bits", what);
+    static const int tiles[] = {1, 3, 6, 12};
+    for (int i = 0; i < 8; i += cut_small() ? 3 : 1) {
+        forced = {1, i % 3 ? 0 : 2, i / 4 ? 1 : 0, tiles[i % 4]};
+        const struct want one = {&s, base + 3, 3};
+        struct result q = run(&l, &one, 1, BE_DECODE, NULL, false, false);
+        cut_same(q.x, r.x + (size_t)3 * 6 * D, (size_t)3 * 6 * D, "%s, %d tiles, %s", what,
+                 tiles[i % 4], i / 4 ? "one block" : "all blocks");
+        result_free(&q);
+    }
+    forced = {};
     result_free(&r);
     seq_free(&s);
     layer_free(&l);
