@@ -7,7 +7,8 @@
  * values are read once. Units are combined in groups of 8, then the groups, always in
  * ascending order. Partial results stay as accumulators lie in lanes.
  *
- * One block to a multiprocessor: eight warps compute; on sm_90 a ninth fills a ring of
+ * One block to a multiprocessor, or two when a row is deep (131,072 positions, us a layer:
+ * fp16 159, not 199; fp8 109, not 139): eight warps compute; on sm_90 a ninth fills a ring of
  * slots by bulk copies, as far ahead as it holds, across splits, units and heads, and
  * starts before the kernel's predecessor has ended: rows cached earlier are older.
  * Cycles of a split with one row: 600 scores, 400 softmax with two barriers, 400
@@ -30,6 +31,7 @@ enum {
     WORKERS = WARPS * 32,
     MAX_SLOTS = 12,
     STAGE_LD = 260, /* floats */
+    DEEP = 24,      /* splits of a multiprocessor from which on it has two blocks */
     TILE = AT_TILE
 };
 
@@ -1045,13 +1047,15 @@ cudaError_t attn_decode_tuned(struct cu_ctx *c, const struct cu_batch *b, const 
         return rc;
     }
     struct attn_tune t = *tune;
-    t.per_sm = t.per_sm > 0 ? t.per_sm : 1;
     const int splits = a->kv_heads * ((a->max_ctx + AT_SPLIT - 1) / AT_SPLIT); /* of a span */
+    const int rows = (b->rows + b->spans - 1) / b->spans;
+    if (t.per_sm <= 0) {
+        t.per_sm = c->path == CU_SM90 && rows == 1 && splits >= DEEP * c->n_sm ? 2 : 1;
+    }
     const int blocks = t.grid > 0 ? t.grid : t.per_sm * c->n_sm;
     const int grid = b->rows * splits < blocks ? b->rows * splits : blocks;
     /* The kernel makes at least so many jobs of a span. */
     const int jobs = grid / (b->spans * splits) > 1 ? grid / (b->spans * splits) : 1;
-    const int rows = (b->rows + b->spans - 1) / b->spans;
     const int tiles = t.tiles > 0 ? t.tiles : ((rows + jobs - 1) / jobs * d.group + 7) / 8;
     if (c->path == CU_SM90) {
         return a->kv == BE_KV_F8 ? launch_for<true, true>(c, &d, limit, tiles, grid, &t)
