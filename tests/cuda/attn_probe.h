@@ -451,7 +451,12 @@ static void probe_depth(struct probe *p, int depth, int n, const enum cu_path *p
                                             {1, 0, 0, 12}, {1, 0, 1, 1},  {1, 2, 37, 3},
                                             {1, 3, 1, 6},  {1, 2, 23, 12}};
     for (int i = 0; i < paths; i++) {
+        int room = 0;
+        cut_must(attn_smem_limit(cut_ctx(path[i], true), &room), "shared memory");
         for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+            if (ways[k].tiles > 3 && room < 200 << 10) {
+                continue; /* a kernel of fewer tiles may run */
+            }
             probe_one(p, path[i], n, &ways[k], sums);
         }
     }
