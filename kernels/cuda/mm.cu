@@ -351,8 +351,8 @@ static int launch_sm90(struct cu_ctx *c, const struct cu_batch *b, const struct 
         return cu_launch_together(c, n > 1 ? "chain16" : "mm16", mm90_kernel<2, true>, grid, block,
                                   a.at.bytes, a);
     }
-    return many ? cu_launch_together(c, n > 1 ? "chain8" : "mm8", mm90_kernel<1, true>, grid,
-                                     block, a.at.bytes, a)
+    return many ? cu_launch_together(c, n > 1 ? "chain8" : "mm8", mm90_kernel<1, true>, grid, block,
+                                     a.at.bytes, a)
                 : cu_launch_together(c, n > 1 ? "chain" : "mm", mm90_kernel<1, false>, grid, block,
                                      a.at.bytes, a);
 }

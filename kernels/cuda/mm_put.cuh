@@ -22,14 +22,14 @@ struct mm_mat {
  * a reader looks at until it finds the ticket of the link that writes them. NULL: what is
  * read or written comes from, or goes to, another launch, as plain values. */
 struct mm_words {
-    const uint2 *x;           /* [row][ld]: pairs of inputs */
-    const uint2 *ss, *power;  /* of the norm on the input: [64s][CU_ROWS], [CU_ROWS] */
-    const uint2 *old, *resid_ss; /* the state before: [row][ld], and its sums */
-    uint2 *out;                  /* [row][ld]: pairs of activations, or values of STORE */
+    const uint2 *x;                    /* [row][ld]: pairs of inputs */
+    const uint2 *ss, *power;           /* of the norm on the input: [64s][CU_ROWS], [CU_ROWS] */
+    const uint2 *old, *resid_ss;       /* the state before: [row][ld], and its sums */
+    uint2 *out;                        /* [row][ld]: pairs of activations, or values of STORE */
     uint2 *resid, *ss_out, *power_out; /* the new state */
     int ld;                            /* words from a row to the next */
     uint32_t x_at, ss_at, old_at;      /* the links that write x; ss, power; old, resid_ss */
-    bool plain; /* the new state is also written plainly */
+    bool plain;                        /* the new state is also written plainly */
 };
 
 /* One product, as kernels see it. */

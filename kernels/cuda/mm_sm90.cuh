@@ -291,8 +291,7 @@ static __device__ __forceinline__ void gather(float2 (&sum)[MM90_COLS], const st
 #pragma unroll
                     for (int j = 0; j < MM90_PARTS; j++) {
                         if (!is_there(t[c][j], ticket)) {
-                            t[c][j] =
-                                ld_ticket(piece_at(a, slot0 + i + j, first + c, odd, lane));
+                            t[c][j] = ld_ticket(piece_at(a, slot0 + i + j, first + c, odd, lane));
                         }
                     }
                 }
@@ -332,8 +331,8 @@ static __device__ __forceinline__ void send_sums(const float2 (&v)[8], const str
 #pragma unroll
     for (int c = 0; c < 8; c++) {
         if (first + c < count) {
-            st_ticket((void *)piece_at(a, at.slot, first + c, odd, lane),
-                      __float_as_uint(v[c].x), __float_as_uint(v[c].y), ticket);
+            st_ticket((void *)piece_at(a, at.slot, first + c, odd, lane), __float_as_uint(v[c].x),
+                      __float_as_uint(v[c].y), ticket);
         }
     }
 }
@@ -368,8 +367,7 @@ static __device__ __forceinline__ float rstd_of(const float *plain, const uint2 
 /* What is known of batch rows first .. end - 1, in lanes of these numbers; ticket: of the
  * launch. */
 static __device__ __forceinline__ struct factors factors_of90(const struct mm_op &a, int lane,
-                                                              int first, int end,
-                                                              uint32_t ticket)
+                                                              int first, int end, uint32_t ticket)
 {
     struct factors f = {1, 1};
     if (a.ss) {
@@ -397,9 +395,9 @@ static __device__ __forceinline__ struct factors factors_of90(const struct mm_op
 
 /* Batch rows first .. first + 3 of a tile from their sums. */
 static __device__ __forceinline__ void finish_rows(const struct mm_op &a, int tile, int mat,
-                                                   int first, int count, int lane,
-                                                   struct factors f, const struct before &b,
-                                                   float2 (&v)[MM90_COLS], uint32_t ticket)
+                                                   int first, int count, int lane, struct factors f,
+                                                   const struct before &b, float2 (&v)[MM90_COLS],
+                                                   uint32_t ticket)
 {
     if (count - first == 1) {
         finish<1>(a, tile, mat, count, first, lane, f, b, v, ticket);
@@ -414,8 +412,8 @@ static __device__ __forceinline__ int least(int a, int b)
 }
 
 /* Takes the sums of runs, batch rows 8 (mine % NT) and up of the tiles that are by number
- * those of mine / NT. A tile that is one block's alone is finished here, others' sums are sent: this
- * waits for no other block but for what the link before makes. */
+ * those of mine / NT. A tile that is one block's alone is finished here, others' sums are sent:
+ * this waits for no other block but for what the link before makes. */
 template <int NT, int TAKE>
 static __device__ __forceinline__ void take_links(const struct mm90_args &g,
                                                   const struct mm90_room &room, int mine, int lane,
@@ -485,8 +483,8 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
  * rows those of warp `mine`. What it waits for comes from warps that do not wait for it in the
  * same link. */
 template <int FINISH>
-static __device__ __forceinline__ void finish_links(const struct mm90_args &g, int mine,
-                                                    int lane, int count)
+static __device__ __forceinline__ void finish_links(const struct mm90_args &g, int mine, int lane,
+                                                    int count)
 {
     const uint32_t ticket = first_ticket(g);
     for (int i = 0; i < g.n; i++) {
@@ -746,8 +744,8 @@ static __device__ __forceinline__ void inputs_words(const struct mm_op &a, struc
  * have too much, -1032 and -1152 times the sum of the inputs, which is a product with ones. */
 template <int NT, int ASKED>
 static __device__ __forceinline__ void stage_phase(const struct mm_op &a, struct own_steps o,
-                                                   uint8_t *x, uint8_t *offset, int lane,
-                                                   int count, uint32_t ticket)
+                                                   uint8_t *x, uint8_t *offset, int lane, int count,
+                                                   uint32_t ticket)
 {
     __syncwarp(); /* nobody needs what was there */
     if (a.w.x) {
@@ -808,9 +806,8 @@ static __device__ __forceinline__ void step_take(struct weights_w4 &w, struct in
 
 /* n whole stages of W4: while a step is computed the next one comes from shared memory. */
 static __device__ __forceinline__ void whole_stages(float (*acc)[1][4],
-                                                    const struct mm90_room &room,
-                                                    struct stream &s, struct stream_place p, int n,
-                                                    int lane)
+                                                    const struct mm90_room &room, struct stream &s,
+                                                    struct stream_place p, int n, int lane)
 {
     struct weights_w4 w[2];
     struct inputs<1> in[2];
@@ -868,7 +865,8 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
                 for (int p = phases + 1, end = ph.z; end < blk.n_runs; p++) {
                     const int4 next = *(const int4 *)(phase + p);
                     const struct own_steps more = own_steps_of(k0, n + next.y, warp);
-                    if (next.x != k0 + n || more.n > room.steps || more.n * count > room.step_rows) {
+                    if (next.x != k0 + n || more.n > room.steps ||
+                        more.n * count > room.step_rows) {
                         break;
                     }
                     own = more;

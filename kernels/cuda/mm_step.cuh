@@ -93,8 +93,7 @@ static __device__ __forceinline__ void weights_load(struct weights_w4 &w, uint32
  * depend on each other. */
 template <int NT, int GROUP>
 static __device__ __forceinline__ void blocks_w4(float (*acc)[NT][4], const uint4 *q,
-                                                 const uint32_t *scale,
-                                                 const struct inputs<NT> &in)
+                                                 const uint32_t *scale, const struct inputs<NT> &in)
 {
     float d[GROUP][NT][4];
 #pragma unroll

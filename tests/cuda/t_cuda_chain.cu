@@ -131,9 +131,9 @@ static void buffers_make(struct buffers *b, const struct layer *l)
 
 static void buffers_free(struct buffers *b)
 {
-    void *all[] = {b->x,       b->proj,  b->ss[0],   b->ss[1], b->power[0], b->power[1], b->act.x,
-                   b->act.sum, b->mid.x, b->mid.sum, b->ffn.x, b->ffn.sum,  b->work,
-                   b->edges.mem};
+    void *all[] = {b->x,        b->proj,    b->ss[0],   b->ss[1],    b->power[0],
+                   b->power[1], b->act.x,   b->act.sum, b->mid.x,    b->mid.sum,
+                   b->ffn.x,    b->ffn.sum, b->work,    b->edges.mem};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         cut_free(all[i]);
     }
