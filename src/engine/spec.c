@@ -296,6 +296,7 @@ static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n,
 int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, struct err *e)
 {
     struct offer o[COST_ROWS];
+    n = n < COST_ROWS ? n : COST_ROWS; /* as promised; compilers cannot know it */
     s->cost.round++;
     for (int i = 0; i < n; i++) {
         int most = COST_ROWS - n < VIEW_DRAFTS ? COST_ROWS - n : VIEW_DRAFTS;
