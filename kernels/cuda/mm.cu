@@ -173,7 +173,8 @@ static struct mm90_smem smem_of(const struct cu_batch *b, const struct cu_link *
             steps = most(steps, (slice + MM90_STREAM - 1) / MM90_STREAM);
         }
     }
-    const uint32_t exchange = MM90_STREAM * nt * 8 * MM_COL * 4;
+    const uint32_t areas = rows > FEW_ROWS ? 1 : MM90_AREAS;
+    const uint32_t exchange = areas * (uint32_t)mm90_exchange((int)nt) * 4;
     const uint32_t blocks = CU_LINKS * sizeof(int4) + 16;
     struct mm90_smem s;
     s.steps = most(steps, STEPS_AT_ONCE);
@@ -182,7 +183,7 @@ static struct mm90_smem smem_of(const struct cu_batch *b, const struct cu_link *
     s.offset_warp = s.steps * nt * 64;
     const uint32_t x = (most(MM90_STREAM * s.x_warp, gdn) + 15) / 16 * 16;
     const uint32_t offset = MM90_STREAM * s.offset_warp;
-    const uint32_t rest = x + offset + exchange + blocks + (1 + mm90_warps<1, true>::take) * 8;
+    const uint32_t rest = x + offset + exchange + blocks + MM90_EXCHANGE_BARS * 8;
     s.stages = (SMEM_SM90 - rest) / (MM90_STAGE + 16);
     s.stages = s.stages < stages_most ? s.stages : stages_most;
     s.x = s.stages * MM90_STAGE;
@@ -190,7 +191,7 @@ static struct mm90_smem smem_of(const struct cu_batch *b, const struct cu_link *
     s.exchange = s.offset + offset;
     s.blocks = s.exchange + exchange;
     s.bars = s.blocks + blocks;
-    s.bytes = s.bars + (2 * s.stages + 1 + mm90_warps<1, true>::take) * 8;
+    s.bytes = s.bars + (2 * s.stages + MM90_EXCHANGE_BARS) * 8;
     return s;
 }
 

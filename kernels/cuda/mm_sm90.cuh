@@ -32,6 +32,8 @@ enum {
     MM90_X_ROW = MM_X_STEP + 16,         /* of a step of a row: rows do not share banks */
     MM90_COLS = 4,                       /* batch rows that are finished at a time */
     MM90_PARTS = 4,                      /* contributions that are on their way at a time */
+    MM90_AREAS = 2,                      /* of the exchange, at most */
+    MM90_EXCHANGE_BARS = 8,
     BAR90_STREAM = 1
 };
 
@@ -45,10 +47,18 @@ template <int NT, bool MANY> struct mm90_warps {
     static constexpr int threads = (producer + 1) * MM_LANES;
     static constexpr int asked = MANY ? 8 : 6; /* units of inputs that a lane asks for at a time */
     static constexpr bool ahead = !MANY;       /* a step is read while another is computed */
+    static constexpr int groups = take / NT;   /* of takers, by tile */
+    static constexpr int areas = MANY ? 1 : MM90_AREAS; /* of the exchange */
     /* With 16 warps the streaming ones take registers from the others. */
     static constexpr bool uneven = NT == 1 && MANY;
     static constexpr int stream_regs = 152, other_regs = 104;
 };
+
+/* Floats of an area of the exchange. */
+static constexpr __host__ __device__ int mm90_exchange(int nt)
+{
+    return MM90_STREAM * nt * 8 * MM_COL;
+}
 
 struct mm90_link {
     uint32_t gdn; /* or a product */
@@ -84,7 +94,7 @@ struct mm90_args {
 /* A block's view of its shared memory. */
 struct mm90_room {
     uint32_t ring, ring_full, ring_empty; /* shared addresses; a barrier per stage each */
-    uint32_t full, empty;                 /* of the exchange; full: one for each group of takers */
+    uint32_t full, empty; /* of the exchange's areas; full: [area][group of takers] */
     uint8_t *base, *x, *offset;
     uint32_t x_warp, offset_warp;
     float *exchange;
@@ -105,7 +115,7 @@ static __device__ __forceinline__ struct mm90_room room_of(const struct mm90_sme
     r.ring_full = smem_addr(smem + at.bars);
     r.ring_empty = r.ring_full + at.stages * 8;
     r.empty = r.ring_empty + at.stages * 8;
-    r.full = r.empty + 8;
+    r.full = r.empty + MM90_AREAS * 8;
     r.x = smem + at.x;
     r.offset = smem + at.offset;
     r.x_warp = at.x_warp;
@@ -414,14 +424,14 @@ static __device__ __forceinline__ int least(int a, int b)
 /* Takes the sums of runs, batch rows 8 (mine % NT) and up of the tiles that are by number
  * those of mine / NT. A tile that is one block's alone is finished here, others' sums are sent:
  * this waits for no other block but for what the link before makes. */
-template <int NT, int TAKE>
+template <int NT, typename WARPS>
 static __device__ __forceinline__ void take_links(const struct mm90_args &g,
                                                   const struct mm90_room &room, int mine, int lane,
                                                   int count)
 {
     const int group = mine / NT, first = 8 * (mine % NT);
     const uint32_t ticket = first_ticket(g);
-    uint32_t turns = 0;
+    uint32_t nth = 0, turns[MM90_AREAS] = {}; /* runs of the block so far; own of each area */
     for (int i = 0; i < g.n; i++) {
         if (g.link[i].gdn) {
             continue;
@@ -439,7 +449,8 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
                 words_load(words, run, r, blk.n_runs, lane);
             }
             const struct run_at at = run_of(words, r);
-            if (at.tile % (TAKE / NT) != group) {
+            const int area = (int)(nth++ % WARPS::areas);
+            if (at.tile % WARPS::groups != group) {
                 continue;
             }
             const int mat = MM_META_MAT(at.meta);
@@ -451,11 +462,18 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
             }
             float2 v[8];
             kept_sums(v, a, at, first, count, odd, lane);
-            mbar_wait(room.full + (uint32_t)group * 8, turns++ & 1);
-            sum_take<NT, MM90_STREAM>(v, room.exchange, at.kind, first, count, lane);
+            uint32_t turn = turns[0];
+            if (area == 0) {
+                turns[0]++;
+            } else {
+                turn = turns[1]++;
+            }
+            mbar_wait(room.full + (uint32_t)(area * WARPS::groups + group) * 8, turn & 1);
+            sum_take<NT, MM90_STREAM>(v, room.exchange + area * mm90_exchange(NT), at.kind, first,
+                                      count, lane);
             __syncwarp();
             if (lane == 0) {
-                mbar_arrive(room.empty);
+                mbar_arrive(room.empty + (uint32_t)area * 8);
             }
             if (whole) {
 #pragma unroll
@@ -881,7 +899,7 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
         }
         const int kind = __shfl_sync(MM_ALL, words.w0.w, r % MM_LANES);
         int left = __shfl_sync(MM_ALL, words.w0.z, r % MM_LANES);
-        const int putter = __shfl_sync(MM_ALL, words.w1.x, r % MM_LANES) % (WARPS::take / NT);
+        const int putter = __shfl_sync(MM_ALL, words.w1.x, r % MM_LANES) % WARPS::groups;
         const int k = k0 + MM_META_K((uint32_t)__shfl_sync(MM_ALL, words.w1.w, r % MM_LANES));
         /* where in the run this warp's first step is, and which of its own that is */
         int mine = (warp - k) & (MM90_STREAM - 1);
@@ -942,11 +960,14 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
                 mine = (mine - cap) & (MM90_STREAM - 1);
             }
         }
-        mbar_wait(room.empty, (s.puts++ & 1) ^ 1);
-        exchange_put<NT>(room.exchange + warp * (8 * NT * MM_COL), acc, lane);
+        const int area = (int)(s.puts % WARPS::areas);
+        mbar_wait(room.empty + (uint32_t)area * 8, (s.puts / WARPS::areas & 1) ^ 1);
+        s.puts++;
+        exchange_put<NT>(room.exchange + area * mm90_exchange(NT) + warp * (8 * NT * MM_COL), acc,
+                         lane);
         __syncwarp();
         if (lane == 0) {
-            mbar_arrive(room.full + (uint32_t)putter * 8);
+            mbar_arrive(room.full + (uint32_t)(area * WARPS::groups + putter) * 8);
         }
     }
 }
@@ -971,8 +992,10 @@ static __global__ void __launch_bounds__(mm90_warps<NT, MANY>::threads, 1)
             mbar_init(room.ring_full + (uint32_t)s * 8, 1);
             mbar_init(room.ring_empty + (uint32_t)s * 8, MM90_STREAM);
         }
-        mbar_init(room.empty, NT);
-        for (int i = 0; i < warps::take / NT; i++) {
+        for (int i = 0; i < warps::areas; i++) {
+            mbar_init(room.empty + (uint32_t)i * 8, NT);
+        }
+        for (int i = 0; i < warps::areas * warps::groups; i++) {
             mbar_init(room.full + (uint32_t)i * 8, MM90_STREAM);
         }
         mbar_fence_init();
@@ -990,7 +1013,7 @@ static __global__ void __launch_bounds__(mm90_warps<NT, MANY>::threads, 1)
         }
         pdl_wait();
         if (warp < warps::finish_0) {
-            take_links<NT, warps::take>(g, room, warp - MM90_STREAM, lane, count);
+            take_links<NT, warps>(g, room, warp - MM90_STREAM, lane, count);
         } else {
             finish_links<warps::finish>(g, warp - warps::finish_0, lane, count);
         }
