@@ -333,7 +333,9 @@ struct cu_gemm {
     size_t ldy;
     int col;
     uint16_t *xt_out;
-    void *work; /* cu_gemm_work bytes, zeroed once, one for a stream; NULL: slower, same bits */
+    /* cu_gemm_work bytes, zeroed once, one for a stream. NULL: slower, same bits; refused for
+     * a matrix whose sums have several chains (sm_90: few rows, many inputs). */
+    void *work;
 };
 size_t cu_gemm_work(const struct cu_ctx *c);
 int cu_gemm(struct cu_ctx *c, const struct cu_gemm *g);

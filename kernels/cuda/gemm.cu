@@ -13,7 +13,17 @@ static bool aligned(const struct cu_gemm *g, int col)
     return g->ldy % 4 == 0 && col % 4 == 0 && (uintptr_t)g->y % 16 == 0;
 }
 
-int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape)
+/* log2 of the chains of a matrix, by its shape alone. One with fewer tiles than there are
+ * multiprocessors takes as long as its inputs are many: parts of them go side by side. */
+static int log_of(const struct cu_mat *m)
+{
+    if (m->tiles > 128 || m->kg % GEMM_PARTS != 0) {
+        return 0;
+    }
+    return m->kg >= 128 ? GEMM_LOG : m->kg >= 64 ? 1 : 0;
+}
+
+int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape, int log)
 {
     const struct cu_mat *mats[4] = {g->w};
     int n = 1, col = g->col;
@@ -26,6 +36,14 @@ int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape)
         if (mats[i]->kg != g->w->kg || (silu && (n > 1 || mats[i]->rows % 128 != 0))) {
             return (int)cudaErrorInvalidValue;
         }
+    }
+    if (c->path != CU_SM90 || n > 1) {
+        log = 0;
+    } else if (log < 0) {
+        log = log_of(g->w);
+    }
+    if (log > 0 && (!g->work || log > GEMM_LOG || g->w->kg % (1 << log) != 0)) {
+        return (int)cudaErrorInvalidValue;
     }
     if (g->rows <= 0) {
         return (int)cudaSuccess;
@@ -42,6 +60,8 @@ int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape)
     for (int kind = 0; kind < 3; kind++) {
         struct gemm_args *k = &a[kind];
         k->kg = g->w->kg;
+        k->log = log;
+        k->steps = g->w->kg >> log;
         k->rows = g->rows;
         k->out = g->out;
         k->xt = g->xt;
@@ -61,5 +81,5 @@ int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape)
 
 extern "C" int cu_gemm(struct cu_ctx *c, const struct cu_gemm *g)
 {
-    return gemm_run(c, g, -1);
+    return gemm_run(c, g, -1, -1);
 }

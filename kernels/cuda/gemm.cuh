@@ -5,7 +5,8 @@
  * What the two prefill products (gemm_sm90.cu, gemm_sm80.cu) share: their
  * arguments, the weights' way from a tile to an MMA's registers, and the ways of
  * finished sums out. Weights are an MMA's rows, tokens its columns. Every element
- * is one chain of 16-input MMAs in the order of the inputs, whatever the tile.
+ * is the sum, in order, of 1, 2 or 4 chains of 16-input MMAs in the order of the inputs,
+ * whatever the tile; of one but on sm_90 for narrow matrices of many inputs.
  */
 
 #include "kernels/cuda/launch.cuh"
@@ -22,8 +23,10 @@ struct gemm_mat {
 
 struct gemm_args {
     struct gemm_mat m[4];
-    int n;           /* matrices */
-    int kg;          /* steps of 64 inputs */
+    int n;   /* matrices */
+    int kg;  /* steps of 64 inputs */
+    int log; /* 1 << log chains, parts of `steps` of them each */
+    int steps;
     int rows;        /* tokens */
     int token_tiles; /* of the launch shape */
     int tiles;       /* row tiles x token tiles */
@@ -31,8 +34,11 @@ struct gemm_args {
     /* Block b's first `waves` tiles are b, b + blocks...; the steps of the remaining
      * tiles, as one row, are shared out, `share` to a block (0: none remain). */
     int waves, share;
-    float *part;      /* sums of a tile handed from block to block */
+    float *part;      /* [block] sums of a chain handed from block to block; before that, the
+                         chains so far of a tile that the block has alone */
+    float *chain;     /* [shared tile][1 << log] whole chains */
     uint32_t *flag;   /* [block] its sums are there */
+    uint32_t *done;   /* [shared tile] chains that are there */
     uint32_t *ticket; /* numbers the blocks as they start */
     enum cu_gemm_out out;
     const uint16_t *xt;
@@ -48,8 +54,11 @@ int gemm_sm80(struct cu_ctx *c, enum cu_kind kind, struct gemm_args *a, int shap
 int gemm_sm90(struct cu_ctx *c, struct gemm_args a[3], void *work, int shape);
 size_t gemm_sm90_work(int n_sm);
 
-/* cu_gemm with a launch shape (0..3 on sm_90, 0..1 on sm_80), for tests. */
-int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape);
+enum { GEMM_LOG = 2, GEMM_PARTS = 1 << GEMM_LOG }; /* at most */
+
+/* cu_gemm with a launch shape (0..3 on sm_90, 0..1 on sm_80; -1: the fastest) and 1 << log
+ * parts (sm_90; -1: the matrix's number), for tests. */
+int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape, int log);
 
 /* Sets first and token_tiles for tiles of rows x tokens; returns the row tiles. */
 static inline int gemm_cut(struct gemm_args *a, int rows, int tokens)

@@ -36,7 +36,7 @@ template <int KIND, int WG, int MT, int N> struct shape90 {
     /* 16-bit matrices may have blocks beside the others. */
     static constexpr bool mixed = MT == 1 && KIND != CU_W16;
     static_assert(stages >= 3, "a ring of three stages");
-    static_assert(16 * stages + 64 <= 1024, "room for the barriers");
+    static_assert(16 * stages + 96 <= 1024, "room for the barriers");
 };
 
 /* Where things lie in a block's shared memory. */
@@ -46,38 +46,49 @@ struct place90 {
     uint32_t idle;       /* a barrier for which nobody waits */
     uint8_t *frag;       /* two steps' registers from the helper */
     uint32_t made, used; /* [2] their barriers */
+    int *last;           /* a word of the computing warps */
 };
 
 #if defined QUASAR_EMULATE || defined __CUDA_ARCH_FEAT_SM90_ALL
 
-/* One uninterrupted run of steps of a tile. */
+/* One uninterrupted run of steps of a tile, within one of its chains. unit: the chain's
+ * index among those of the shared tiles; ~chain in a tile of the block alone. */
 struct piece {
-    int row_tile, token_tile, from, to;
+    int row_tile, token_tile, from, to, unit;
 };
 
-/* The i-th of this block. Pieces of the shared tiles go from the block's last tile to
- * its first: the front of a tile that the next block ends is computed at once, the
- * tile whose front the block before has computed comes at the end. No block waits for
+GEMM_FN int chain_of(const struct gemm_args *a, const struct piece *p)
+{
+    return p->unit < 0 ? ~p->unit : p->unit & ((1 << a->log) - 1);
+}
+
+/* The i-th of this block. Pieces of the shared tiles go from the block's last chain to
+ * its first: the front of a chain that the next block ends is computed at once, the
+ * chain whose front the block before has computed comes at the end. No block waits for
  * one with a higher index. */
 GEMM_FN bool piece_at(const struct gemm_args *a, int block, int i, struct piece *p)
 {
-    int tile = block + i * a->blocks;
-    p->from = 0;
-    p->to = a->kg;
-    if (i >= a->waves) {
+    const int steps = a->steps, alone = a->waves << a->log;
+    int tile = block + (i >> a->log) * a->blocks, from = 0, to = steps;
+    p->unit = ~(i & ((1 << a->log) - 1));
+    if (i >= alone) {
         const int base = a->waves * a->blocks, total = (a->tiles - base) * a->kg;
         const int begin = block * a->share;
         const int end = begin + a->share < total ? begin + a->share : total;
-        const int t = (end - 1) / a->kg - (i - a->waves);
-        if (begin >= end || t < begin / a->kg) {
+        const int t = (end - 1) / steps - (i - alone);
+        if (begin >= end || t < begin / steps) {
             return false;
         }
-        p->from = begin > t * a->kg ? begin - t * a->kg : 0;
-        p->to = end < (t + 1) * a->kg ? end - t * a->kg : a->kg;
-        tile = base + t;
+        from = begin > t * steps ? begin - t * steps : 0;
+        to = end < (t + 1) * steps ? end - t * steps : steps;
+        p->unit = t;
+        tile = base + (t >> a->log);
     } else if (tile >= a->tiles) {
         return false;
     }
+    const int first = chain_of(a, p) * steps;
+    p->from = first + from;
+    p->to = first + to;
     p->row_tile = tile / a->token_tiles;
     p->token_tile = tile - p->row_tile * a->token_tiles;
     return true;
@@ -358,14 +369,34 @@ GEMM_FN void multiply(float (*d)[S::tokens / 2], int n, struct reader *in, const
     release(before, lane);
 }
 
-/* A tile's sums on their way from one block to the next: each thread its own. */
-template <int REGS, int THREADS> GEMM_FN void part_save(const float *d, float *part, uint32_t *flag)
+/* A tile's sums to memory: each thread its own. */
+template <int REGS, int THREADS> GEMM_FN void sums_save(const float *d, float *to)
 {
-    float4 *p = (float4 *)part + threadIdx.x;
+    float4 *p = (float4 *)to + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < REGS / 4; i++) {
         p[i * THREADS] = make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
     }
+}
+
+/* d = the sums there + d */
+template <int REGS, int THREADS> GEMM_FN void sums_add(float *d, const float *from)
+{
+    const float4 *p = (const float4 *)from + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < REGS / 4; i++) {
+        const float4 v = ld_l2_16_if(p + i * THREADS, true);
+        d[4 * i] += v.x;
+        d[4 * i + 1] += v.y;
+        d[4 * i + 2] += v.z;
+        d[4 * i + 3] += v.w;
+    }
+}
+
+/* On their way from one block to the next. */
+template <int REGS, int THREADS> GEMM_FN void part_save(const float *d, float *part, uint32_t *flag)
+{
+    sums_save<REGS, THREADS>(d, part);
     fence_gpu();
     bar_sync(1, THREADS);
     if (threadIdx.x == 0) {
@@ -393,6 +424,47 @@ GEMM_FN void part_load(float *d, const float *part, uint32_t *flag, bool from)
         d[4 * i + 2] = v.z;
         d[4 * i + 3] = v.w;
     }
+}
+
+/* A chain that ended is in d. Whether the tile is whole then, with its sum in d: its chains
+ * are added up in `part` where the block has the tile alone; else the last block
+ * to bring one adds them all. last: a word of shared memory. */
+template <int REGS, int THREADS>
+GEMM_FN bool gather(const struct gemm_args *a, int block, const struct piece *p, float *d,
+                    volatile int *last)
+{
+    constexpr size_t size = (size_t)REGS * THREADS;
+    const int n = (1 << a->log) - 1;
+    if (p->unit < 0) {
+        float *const own = a->part + block * size;
+        if (~p->unit > 0) {
+            sums_add<REGS, THREADS>(d, own);
+        }
+        if (~p->unit < n) {
+            sums_save<REGS, THREADS>(d, own);
+        }
+        return ~p->unit == n;
+    }
+    sums_save<REGS, THREADS>(d, a->chain + p->unit * size);
+    fence_gpu();
+    bar_sync(1, THREADS);
+    if (threadIdx.x == 0) {
+        *last = (int)atom_inc_acq_rel(a->done + (p->unit >> a->log), (uint32_t)n) == n;
+    }
+    bar_sync(1, THREADS);
+    if (!*last) {
+        return false;
+    }
+    fence_gpu();
+#pragma unroll
+    for (int i = 0; i < REGS; i++) {
+        d[i] = 0;
+    }
+#pragma unroll 1
+    for (int c = 0; c <= n; c++) {
+        sums_add<REGS, THREADS>(d, a->chain + ((p->unit & ~n) + c) * size);
+    }
+    return true;
 }
 
 /* Sums of a warpgroup's MT x 64 rows from `row` of m, by N tokens. put: the
@@ -458,15 +530,19 @@ template <class S> GEMM_FN void consume(const struct gemm_args *a, int block, st
     for (int i = 0; piece_at(a, block, i, &p); i++) {
         constexpr size_t size = (size_t)S::rows * N;
         float d[MT][N / 2];
-        const int from = p.from > 0 ? block - 1 : 0;
-        part_load<MT * N / 2, THREADS>(d[0], a->part + from * size, a->flag + from, p.from > 0);
+        const bool begun = p.from > chain_of(a, &p) * a->steps;
+        const int from = begun ? block - 1 : 0;
+        part_load<MT * N / 2, THREADS>(d[0], a->part + from * size, a->flag + from, begun);
         multiply<S>(d, p.to - p.from, &in, at, w, wgmma_desc(at.xt), warp, lane);
-        if (p.to < a->kg) {
+        const int first = chain_of(a, &p) * a->steps;
+        if (p.to < first + a->steps) {
             part_save<MT * N / 2, THREADS>(d[0], a->part + block * size, a->flag + block);
-        } else {
-            if (p.from > 0 && threadIdx.x == 0) {
-                st_release(a->flag + block - 1, 0);
-            }
+            continue;
+        }
+        if (p.from > first && threadIdx.x == 0) {
+            st_release(a->flag + block - 1, 0);
+        }
+        if (a->log == 0 || gather<MT * N / 2, THREADS>(a, block, &p, d[0], at.last)) {
             const struct gemm_mat *m = mat_of(a, p.row_tile);
             finish<S::kind, MT, N>(a, m, d, put, (p.row_tile - m->first) * S::rows + wg * MT * 64,
                                    p.token_tile * N, wg, warp, lane);
@@ -515,6 +591,7 @@ template <class S> GEMM_FN struct place90 place_of(uint8_t *smem)
     at.idle = at.empty + 8 * S::stages;
     at.made = at.idle + 8;
     at.used = at.made + 16;
+    at.last = (int *)(smem + 1024 - 32);
     at.put = smem + 1024;
     at.frag = at.put + S::put;
     at.xt = at.full + S::fixed;
@@ -612,12 +689,12 @@ struct row90 {
     bool mixed;
 };
 
-/* Bits do not depend on the choice: every element is the same chain of products. */
+/* Bits do not depend on the choice: every element is the same chains of products. */
 static const struct row90 table90[] = {
-    {256, 128, 1100, false},
-    {256, 64, 590, true},
-    {128, 64, 310, true},
-    {64, 64, 170, true},
+    {256, 128, 1300, false},
+    {256, 64, 1000, true},
+    {128, 64, 546, true},
+    {64, 64, 380, true},
 };
 enum { SHAPES90 = sizeof table90 / sizeof table90[0] };
 
@@ -649,10 +726,10 @@ static int pick90(struct cu_ctx *c, int pick, const struct gemm_args *a,
     }
 }
 
-/* Bytes: sums, flags, ticket. */
+/* Bytes: sums handed on, chains; flags, counts, ticket. */
 size_t gemm_sm90_work(int n_sm)
 {
-    return (size_t)n_sm * (PART_FLOATS * 4 + 4) + 4;
+    return (size_t)n_sm * ((1 + GEMM_PARTS) * PART_FLOATS * 4 + 2 * 4) + 4;
 }
 
 /* The fastest launch shape: cycles a step times tiles a multiprocessor, in 1/16. */
@@ -664,7 +741,8 @@ static int choose90(struct cu_ctx *c, struct gemm_args *a, bool work)
         const struct row90 *t = &table90[i];
         gemm_cut(a, t->rows, t->tokens);
         long waves = 16L * a->tiles / c->n_sm;
-        waves = waves < 16 ? 16 : !work ? (waves + 15) / 16 * 16 : waves;
+        const long least = 16 >> a->log;
+        waves = waves < least ? least : !work ? (waves + 15) / 16 * 16 : waves;
         if (i == 0 || waves * t->cost < best) {
             best = waves * t->cost;
             pick = i;
@@ -676,15 +754,26 @@ static int choose90(struct cu_ctx *c, struct gemm_args *a, bool work)
 static void cut90(const struct cu_ctx *c, const struct row90 *t, void *work, struct gemm_args *a)
 {
     gemm_cut(a, t->rows, t->tokens);
-    a->blocks = a->tiles > c->n_sm ? c->n_sm : a->tiles;
+    const int chains = a->tiles << a->log;
+    a->blocks = chains > c->n_sm ? c->n_sm : chains;
     a->waves = (a->tiles + a->blocks - 1) / a->blocks;
     a->share = 0;
-    if (work && a->tiles % a->blocks != 0) {
-        a->waves = a->tiles / a->blocks - 1;
-        a->share = ((a->tiles - a->waves * a->blocks) * a->kg + a->blocks - 1) / a->blocks;
-        a->part = (float *)work;
-        a->flag = (uint32_t *)((float *)work + (size_t)c->n_sm * PART_FLOATS);
-        a->ticket = a->flag + c->n_sm;
+    if (!work) {
+        return;
+    }
+    a->part = (float *)work;
+    a->chain = a->part + (size_t)c->n_sm * PART_FLOATS;
+    a->flag = (uint32_t *)(a->chain + (size_t)c->n_sm * GEMM_PARTS * PART_FLOATS);
+    a->done = a->flag + c->n_sm;
+    a->ticket = a->done + c->n_sm;
+    if (a->tiles % a->blocks != 0) {
+        /* at least a tile a block where a tile is one chain; fewer, in chains, else */
+        a->waves = a->tiles / a->blocks - (a->log == 0);
+        const int left = (a->tiles - a->waves * a->blocks) * a->kg;
+        a->share = (left + a->blocks - 1) / a->blocks;
+        if (a->log > 0 && a->share < a->steps) {
+            a->share = a->steps;
+        }
     }
 }
 

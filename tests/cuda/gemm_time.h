@@ -7,7 +7,7 @@
  * bandwidth measured in the same run; then what a layer has between its mixers. Keys:
  * tokens (only this count), shape (of launch; -1 the launcher's, -2 each), kind (4, 8,
  * 16 bits), pdl, path (80, 90), reps, ba (0: without the 16-bit matrices), what (1 single
- * products, 2 layers).
+ * products, 2 layers), log (2 to this power chains; -1 the matrix's).
  */
 
 #include <algorithm>
@@ -16,15 +16,15 @@
 #include "kernels/cuda/bandwidth.h"
 
 struct time_opts {
-    int tokens, shape, kind, pdl, path, reps, ba, what;
+    int tokens, shape, kind, pdl, path, reps, ba, what, log;
 };
 
 static struct time_opts time_opts_of(int n, char **arg)
 {
-    struct time_opts o = {0, -1, 4, 1, 90, 7, 1, 3};
+    struct time_opts o = {0, -1, 4, 1, 90, 7, 1, 3, -1};
     const struct cut_key keys[] = {{"tokens", &o.tokens}, {"shape", &o.shape}, {"kind", &o.kind},
                                    {"pdl", &o.pdl},       {"path", &o.path},   {"reps", &o.reps},
-                                   {"ba", &o.ba},         {"what", &o.what}};
+                                   {"ba", &o.ba},         {"what", &o.what},   {"log", &o.log}};
     cut_keys(keys, sizeof keys / sizeof *keys, n, arg);
     return o;
 }
@@ -156,7 +156,7 @@ static void time_call(const struct time_all *t, const struct time_product *p,
     g.ldy = T_LD;
     g.xt_out = t->xt[1];
     g.work = t->work;
-    cut_must(gemm_run(t->c, &g, shape), "a product");
+    cut_must(gemm_run(t->c, &g, shape, t->o.log), "a product");
 }
 
 static void time_line(const struct time_all *t, const char *name, int tokens, int shape, double us,

@@ -150,6 +150,7 @@ struct job {
     int rows, ldy, col;
     int shape; /* launch shape, -1: the launcher's choice */
     void *work;
+    int log; /* of the chains; -1: the launcher's choice */
 };
 
 /* y [rows][ldy], host, from `before` (NaNs if NULL). Ends with guards checked. */
@@ -171,7 +172,7 @@ static float *run_y(struct cu_ctx *c, const struct job *j, enum cu_gemm_out out,
     g.ldy = (size_t)j->ldy;
     g.col = j->col;
     g.work = j->work;
-    cut_must(gemm_run(c, &g, j->shape), "cu_gemm");
+    cut_must(gemm_run(c, &g, j->shape, j->log), "cu_gemm");
     cut_download(h, y, n);
     cut_free(y);
     return h;
@@ -189,7 +190,7 @@ static uint16_t *run_silu(struct cu_ctx *c, const struct job *j)
     g.out = CU_GEMM_SILU;
     g.xt_out = o;
     g.work = j->work;
-    cut_must(gemm_run(c, &g, j->shape), "cu_gemm");
+    cut_must(gemm_run(c, &g, j->shape, j->log), "cu_gemm");
     cut_download(h, o, n);
     cut_free(o);
     return h;
@@ -236,7 +237,7 @@ static void test_sums(struct cu_ctx *c, enum dtype type, int rows, int k, int ld
             want[(size_t)t * (size_t)rows + (size_t)r] = dot(&m, r, x, t);
         }
     }
-    struct job j = {&m, xt, MOST, ldy, col, 0, NULL};
+    struct job j = {&m, xt, MOST, ldy, col, 0, NULL, 0};
     float *all = run_y(c, &j, CU_GEMM_STORE, NULL);
     for (int t = 0; t < MOST; t++) {
         memcpy(got + (size_t)t * (size_t)rows, all + (size_t)t * (size_t)ldy + col,
@@ -315,6 +316,69 @@ static void test_sums(struct cu_ctx *c, enum dtype type, int rows, int k, int ld
     drop(&m);
 }
 
+/* Sums in several chains: the same bits whatever the launch shape, the number of tokens, the
+ * cut, the multiprocessors that share the chains; and added in order. */
+static void test_chains(struct cu_ctx *c, enum dtype type, int rows, int k, int log)
+{
+    struct matrix m = make(type, rows, k, 1);
+    uint16_t *x = random_tokens(MOST, k), *xt = tile_tokens(x, MOST, k);
+    uint16_t *tail = tile_tokens(x + (size_t)CUT * (size_t)k, MOST - CUT, k);
+    const int n_sm = c->n_sm;
+    void *work = cut_alloc(cu_gemm_work(c));
+    cut_must(cudaMemset(work, 0, cu_gemm_work(c)), "cudaMemset");
+    struct job j = {&m, xt, MOST, rows, 0, 3, work, log};
+    float *all = run_y(c, &j, CU_GEMM_STORE, NULL);
+    double *want = cut_host<double>((size_t)MOST * (size_t)rows);
+    for (int t = 0; t < MOST; t++) {
+        for (int r = 0; r < rows; r++) {
+            want[(size_t)t * (size_t)rows + (size_t)r] = dot(&m, r, x, t);
+        }
+    }
+    cut_rms(all, want, (size_t)MOST * (size_t)rows, 5e-4, "%s %d x %d in %d chains",
+            dtype_name(type), rows, k, 1 << log);
+    j.log = 0;
+    float *one = run_y(c, &j, CU_GEMM_STORE, NULL);
+    cut_ok(memcmp(one, all, (size_t)MOST * (size_t)rows * 4) != 0, "not those of one chain");
+    j.log = log;
+    static const int few[] = {1, 2, 3, 7, 132};
+    for (int s = 0; s < 4; s++) {
+        bool same = true;
+        j.shape = s;
+        for (int i = 0; i < 5; i++) {
+            c->n_sm = few[i] < n_sm ? few[i] : n_sm;
+            j.rows = counts[cut_below(COUNTS)];
+            j.rows = i == 0 || i == 3 ? MOST : j.rows;
+            cut_must(cudaMemset(work, 0, cu_gemm_work(c)), "cudaMemset");
+            for (int again = 0; again < 2; again++) {
+                float *y = run_y(c, &j, CU_GEMM_STORE, NULL);
+                same = same && memcmp(y, all, (size_t)j.rows * (size_t)rows * 4) == 0;
+                free(y);
+            }
+        }
+        j.rows = MOST - CUT;
+        j.xt = tail;
+        c->n_sm = 1 + cut_below(9);
+        c->n_sm = c->n_sm < n_sm ? c->n_sm : n_sm;
+        cut_must(cudaMemset(work, 0, cu_gemm_work(c)), "cudaMemset");
+        float *y = run_y(c, &j, CU_GEMM_STORE, NULL);
+        same = same &&
+               memcmp(y, all + (size_t)CUT * (size_t)rows, (size_t)j.rows * (size_t)rows * 4) == 0;
+        free(y);
+        j.xt = xt;
+        cut_ok(same, "%s %d x %d in %d chains: shape %d: same bits", dtype_name(type), rows, k,
+               1 << log, s);
+    }
+    c->n_sm = n_sm;
+    free(all);
+    free(one);
+    free(want);
+    free(x);
+    cut_free(xt);
+    cut_free(tail);
+    cut_free(work);
+    drop(&m);
+}
+
 static void test_silu(struct cu_ctx *c, enum dtype type, int ffn, int k)
 {
     struct matrix m = make(type, 2 * ffn, k, 2);
@@ -322,7 +386,7 @@ static void test_silu(struct cu_ctx *c, enum dtype type, int ffn, int k)
     const size_t n = (size_t)MOST * (size_t)ffn;
     float *got = cut_host<float>(n);
     double *want = cut_host<double>(n);
-    struct job j = {&m, xt, MOST, 0, 0, 0, NULL};
+    struct job j = {&m, xt, MOST, 0, 0, 0, NULL, 0};
     uint16_t *all = run_silu(c, &j);
     for (int t = 0; t < MOST; t++) {
         for (int o = 0; o < ffn; o++) {
@@ -384,13 +448,13 @@ static void test_group(struct cu_ctx *c, int k, int tokens)
         c->launches = 0;
         const bool room = s > 0 && c->path == CU_SM90 && cut_below(2);
         c->n_sm = room ? 132 : 2;
-        cut_must(gemm_run(c, &g, s), "cu_gemm");
+        cut_must(gemm_run(c, &g, s, -1), "cu_gemm");
         cut_download(h, y, n);
         cut_free(y);
         bool same = c->launches == (room ? 1 : 2);
         c->n_sm = n_sm;
         for (int i = 0, col = 4; i < 4; col += m[i++].rows) {
-            struct job j = {&m[i], xt, tokens, m[i].rows, 0, 0, NULL};
+            struct job j = {&m[i], xt, tokens, m[i].rows, 0, 0, NULL, 0};
             float *one = run_y(c, &j, CU_GEMM_STORE, NULL);
             for (int t = 0; t < tokens; t++) {
                 same =
@@ -418,7 +482,11 @@ static void test_refusals(struct cu_ctx *c)
     g.w = &a.m;
     g.rows = 1;
     g.out = CU_GEMM_SILU;
-    const bool odd = cu_gemm(c, &g) != cudaSuccess;
+    bool odd = cu_gemm(c, &g) != cudaSuccess;
+    if (c->path == CU_SM90) {
+        g.out = CU_GEMM_STORE;
+        odd = odd && gemm_run(c, &g, 3, 1) != cudaSuccess;
+    }
     g.out = CU_GEMM_STORE;
     g.more[0] = &b.m;
     cut_ok(odd && cu_gemm(c, &g) != cudaSuccess, "%s: refuses what it cannot do",
@@ -436,7 +504,7 @@ static void test_wide(struct cu_ctx *c, enum dtype type, int rows, int k, int to
     uint16_t *x = random_tokens(tokens, k), *xt = tile_tokens(x, tokens, k);
     void *work = cut_alloc(cu_gemm_work(c));
     cut_must(cudaMemset(work, 0, cu_gemm_work(c)), "cudaMemset");
-    struct job j = {&m, xt, tokens, rows, 0, 0, NULL};
+    struct job j = {&m, xt, tokens, rows, 0, 0, work, -1};
     float *all = run_y(c, &j, CU_GEMM_STORE, NULL), got[4000];
     static double want[4000];
     for (int i = 0; i < 4000; i++) {
@@ -447,12 +515,11 @@ static void test_wide(struct cu_ctx *c, enum dtype type, int rows, int k, int to
     cut_rms(got, want, 4000, 5e-4, "%s %s %d x %d, %d tokens", cut_path_name(c->path),
             dtype_name(type), rows, k, tokens);
     for (int s = 0; s < shapes(c->path); s++) {
-        for (int w = 0; w < 2; w++) {
+        for (int w = 0; w < 3; w++) {
             j.shape = s;
-            j.work = w ? work : NULL;
+            j.rows = w == 2 && tokens > 64 ? 64 : tokens;
             float *y = run_y(c, &j, CU_GEMM_STORE, NULL);
-            cut_same(y, all, (size_t)tokens * (size_t)rows, "shape %d%s", s,
-                     w ? ", handed on" : "");
+            cut_same(y, all, (size_t)j.rows * (size_t)rows, "shape %d, %d tokens", s, j.rows);
             free(y);
         }
     }
@@ -484,6 +551,8 @@ int main(int argc, char **argv)
             test_wide(c, DT_Q4_G64, 5120, 5120, 300);
             test_wide(c, DT_Q4_G64, 2176, 17408, 1100);
             test_wide(c, DT_Q8_G128, 5120, 6144, 200);
+            test_wide(c, DT_Q4_G64, 5120, 6144, 2048);
+            test_wide(c, DT_Q4_G64, 5120, 17408, 2048);
             test_wide(c, DT_BF16, 1024, 5120, 700);
         }
 #endif
@@ -491,6 +560,12 @@ int main(int argc, char **argv)
         test_sums(c, DT_Q8_G128, 256, 128, 256, 0, false);
         test_sums(c, DT_BF16, 77, 320, 83, 3, false);
         test_sums(c, DT_F32, 192, 64, 192, 0, false);
+        if (paths[i] == CU_SM90) {
+            test_chains(c, DT_Q4_G64, 300, 256, 2);
+            test_chains(c, DT_Q4_G64, 136, 512, 2);
+            test_chains(c, DT_Q8_G128, 136, 256, 1);
+            test_chains(c, DT_BF16, 72, 384, 1);
+        }
         test_silu(c, DT_Q4_G64, 192, 128);
         test_silu(c, DT_F16, 64, 192);
         test_silu(c, DT_Q8_G128, 128, 128);
