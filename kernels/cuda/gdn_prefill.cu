@@ -80,9 +80,10 @@ static __device__ __forceinline__ void split(float x, float y, uint32_t *high, u
 
 /*
  * Convolution, silu, L2 norms. A block of 4 warps has a head's 128 channels (four a
- * lane) of a grid block, 16 rows a warp. k goes out as two fp16 parts, q as one
- * (without 128^-0.5), v as fp32. The span's last block writes the convolution state.
- * Reads 4, writes 3 to 4 bytes a channel and row.
+ * lane) of a grid block, 16 rows a warp, or, where four blocks share the rows, 4: the
+ * way of a short prompt, whose time is that of loads one after the other. k goes out as two fp16
+ * parts, q as one (without 128^-0.5), v as fp32. The span's last block writes the convolution
+ * state. Reads 4, writes 3 to 4 bytes a channel and row.
  */
 __global__ void __launch_bounds__(128)
     gdn_conv_rows(const struct cu_batch b, const struct cu_gdn g, const struct gdn_work w)
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(128)
     const float *old = g.state.conv + conv + (size_t)span.parity * 3 * (size_t)channels + ch;
     float *next = g.state.conv + conv + (size_t)(1 - span.parity) * 3 * (size_t)channels + ch;
     const float *in = g.proj + (size_t)span.first * g.ld + g.col_qkv + ch;
-    const int r0 = 16 * warp;
+    const int per_warp = 16 / (int)gridDim.z, r0 = per_warp * (4 * (int)blockIdx.z + warp);
     float4 x[3];
 #pragma unroll
     for (int i = 0; i < 3; i++) {
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(128)
                                GDN_KQ_BYTES;
     float *v =
         w.v + ((size_t)blk.row * (size_t)g.v_heads + (size_t)(head - 2 * g.k_heads)) * D + 4 * lane;
-    for (int r = r0; r < r0 + 16; r += 4) {
+    for (int r = r0; r < r0 + per_warp; r += 4) {
         float4 in4[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(128)
             }
         }
     }
-    if (blk.last && warp < 3) {
+    if (blk.last && blockIdx.z == 0 && warp < 3) {
         const int t = span.n - 3 + warp;
         *(float4 *)(next + (size_t)warp * (size_t)channels) =
             *(const float4 *)(t < 0 ? old + (size_t)(3 + t) * (size_t)channels
@@ -782,7 +783,8 @@ static cudaError_t stages_of_spans(struct cu_ctx *c, const struct cu_batch *b,
                                    unsigned stages)
 {
     const unsigned blocks = (unsigned)gdn_blocks(b->rows, n), heads = (unsigned)g->v_heads;
-    const dim3 conv((unsigned)(2 * g->k_heads) + heads, blocks);
+    const unsigned conv_heads = (unsigned)(2 * g->k_heads) + heads;
+    const dim3 conv(conv_heads, blocks, conv_heads * blocks < 4 * (unsigned)c->n_sm ? 4 : 1);
     const dim3 walk(heads * (D / WALK_COLS), (unsigned)n);
     cudaError_t rc = cudaSuccess;
     if (stages & GDN_CONV) {
