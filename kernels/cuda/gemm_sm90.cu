@@ -458,7 +458,7 @@ GEMM_FN bool gather(const struct gemm_args *a, int block, const struct piece *p,
     fence_gpu();
 #pragma unroll
     for (int i = 0; i < REGS; i++) {
-        d[i] = 0;
+        d[i] = -0.0f; /* plus anything: the same bits */
     }
 #pragma unroll 1
     for (int c = 0; c <= n; c++) {
