@@ -173,8 +173,7 @@ static struct mm90_smem smem_of(const struct cu_batch *b, const struct cu_link *
             steps = most(steps, (slice + MM90_STREAM - 1) / MM90_STREAM);
         }
     }
-    const uint32_t areas = rows > FEW_ROWS ? 1 : MM90_AREAS;
-    const uint32_t exchange = areas * (uint32_t)mm90_exchange((int)nt) * 4;
+    const uint32_t exchange = (uint32_t)mm90_exchange((int)nt) * 4;
     const uint32_t blocks = CU_LINKS * sizeof(int4) + 16;
     struct mm90_smem s;
     s.steps = most(steps, STEPS_AT_ONCE);

@@ -14,8 +14,7 @@ enum {
     MM90_X_ROW = MM_X_STEP + 16,         /* of a step of a row: rows do not share banks */
     MM90_COLS = 4,                       /* batch rows that are finished at a time */
     MM90_PARTS = 4,                      /* contributions that are on their way at a time */
-    MM90_AREAS = 2,                      /* of the exchange, at most */
-    MM90_EXCHANGE_BARS = 8,
+    MM90_EXCHANGE_BARS = 5,              /* one for each group of takers at most, and one more */
     BAR90_STREAM = 1
 };
 
@@ -30,13 +29,12 @@ template <int NT, bool MANY> struct mm90_warps {
     static constexpr int asked = MANY ? 8 : 6; /* units of inputs that a lane asks for at a time */
     static constexpr bool ahead = !MANY;       /* a step is read while another is computed */
     static constexpr int groups = take / NT;   /* of takers, by tile */
-    static constexpr int areas = MANY ? 1 : MM90_AREAS; /* of the exchange */
     /* With 16 warps the streaming ones take registers from the others. */
     static constexpr bool uneven = NT == 1 && MANY;
     static constexpr int stream_regs = 152, other_regs = 104;
 };
 
-/* Floats of an area of the exchange. */
+/* Floats of the exchange. */
 static constexpr __host__ __device__ int mm90_exchange(int nt)
 {
     return MM90_STREAM * nt * 8 * MM_COL;
@@ -76,7 +74,7 @@ struct mm90_args {
 /* A block's view of its shared memory. */
 struct mm90_room {
     uint32_t ring, ring_full, ring_empty; /* shared addresses; a barrier per stage each */
-    uint32_t full, empty; /* of the exchange's areas; full: [area][group of takers] */
+    uint32_t full, empty;                 /* of the exchange; full: one for each group of takers */
     uint8_t *base, *x, *offset;
     uint32_t x_warp, offset_warp;
     float *exchange;
@@ -97,7 +95,7 @@ static __device__ __forceinline__ struct mm90_room room_of(const struct mm90_sme
     r.ring_full = smem_addr(smem + at.bars);
     r.ring_empty = r.ring_full + at.stages * 8;
     r.empty = r.ring_empty + at.stages * 8;
-    r.full = r.empty + MM90_AREAS * 8;
+    r.full = r.empty + 8;
     r.x = smem + at.x;
     r.offset = smem + at.offset;
     r.x_warp = at.x_warp;

@@ -182,7 +182,7 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
 {
     const int group = mine / NT, first = 8 * (mine % NT);
     const uint32_t ticket = first_ticket(g);
-    uint32_t nth = 0, turns[MM90_AREAS] = {}; /* runs of the block so far; own of each area */
+    uint32_t turns = 0;
     for (int i = 0; i < g.n; i++) {
         if (g.link[i].gdn) {
             continue;
@@ -200,7 +200,6 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
                 words_load(words, run, r, blk.n_runs, lane);
             }
             const struct run_at at = run_of(words, r);
-            const int area = (int)(nth++ % WARPS::areas);
             if (at.tile % WARPS::groups != group) {
                 continue;
             }
@@ -213,18 +212,11 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
             }
             float2 v[8];
             kept_sums(v, a, at, first, count, odd, lane);
-            uint32_t turn = turns[0];
-            if (area == 0) {
-                turns[0]++;
-            } else {
-                turn = turns[1]++;
-            }
-            mbar_wait(room.full + (uint32_t)(area * WARPS::groups + group) * 8, turn & 1);
-            sum_take<NT, MM90_STREAM>(v, room.exchange + area * mm90_exchange(NT), at.kind, first,
-                                      count, lane);
+            mbar_wait(room.full + (uint32_t)group * 8, turns++ & 1);
+            sum_take<NT, MM90_STREAM>(v, room.exchange, at.kind, first, count, lane);
             __syncwarp();
             if (lane == 0) {
-                mbar_arrive(room.empty + (uint32_t)area * 8);
+                mbar_arrive(room.empty);
             }
             if (whole) {
 #pragma unroll

@@ -388,14 +388,12 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
                 mine = (mine - cap) & (MM90_STREAM - 1);
             }
         }
-        const int area = (int)(s.puts % WARPS::areas);
-        mbar_wait(room.empty + (uint32_t)area * 8, (s.puts / WARPS::areas & 1) ^ 1);
+        mbar_wait(room.empty, (s.puts & 1) ^ 1);
         s.puts++;
-        exchange_put<NT>(room.exchange + area * mm90_exchange(NT) + warp * (8 * NT * MM_COL), acc,
-                         lane);
+        exchange_put<NT>(room.exchange + warp * (8 * NT * MM_COL), acc, lane);
         __syncwarp();
         if (lane == 0) {
-            mbar_arrive(room.full + (uint32_t)(area * WARPS::groups + putter) * 8);
+            mbar_arrive(room.full + (uint32_t)putter * 8);
         }
     }
 }
@@ -420,10 +418,8 @@ static __global__ void __launch_bounds__(mm90_warps<NT, MANY>::threads, 1)
             mbar_init(room.ring_full + (uint32_t)s * 8, 1);
             mbar_init(room.ring_empty + (uint32_t)s * 8, MM90_STREAM);
         }
-        for (int i = 0; i < warps::areas; i++) {
-            mbar_init(room.empty + (uint32_t)i * 8, NT);
-        }
-        for (int i = 0; i < warps::areas * warps::groups; i++) {
+        mbar_init(room.empty, NT);
+        for (int i = 0; i < warps::groups; i++) {
             mbar_init(room.full + (uint32_t)i * 8, MM90_STREAM);
         }
         mbar_fence_init();
