@@ -13,8 +13,8 @@ enum {
     MM90_STAGE = MM90_STREAM * MM_STAGE, /* bytes: 8 steps of W4, 4 of W8, 2 of W16 */
     MM90_X_ROW = MM_X_STEP + 16,         /* of a step of a row: rows do not share banks */
     MM90_COLS = 4,                       /* batch rows that are finished at a time */
-    MM90_PARTS = 4,                      /* contributions that are on their way at a time */
-    MM90_EXCHANGE_BARS = 5,              /* one for each group of takers at most, and one more */
+    MM90_PARTS = 4, /* contributions that are on their way at a time; of one row twice as many */
+    MM90_EXCHANGE_BARS = 5, /* one for each group of takers at most, and one more */
     BAR90_STREAM = 1
 };
 
@@ -26,7 +26,7 @@ template <int NT, bool MANY> struct mm90_warps {
     static constexpr int take = MANY ? 4 : 2, finish = !MANY ? 1 : NT == 1 ? 3 : 2;
     static constexpr int finish_0 = MM90_STREAM + take, producer = finish_0 + finish;
     static constexpr int threads = (producer + 1) * MM_LANES;
-    static constexpr int asked = MANY ? 8 : 6; /* units of inputs that a lane asks for at a time */
+    static constexpr int asked = MANY ? 8 : 5; /* units of inputs that a lane asks for at a time */
     static constexpr bool ahead = !MANY;       /* a step is read while another is computed */
     static constexpr int groups = take / NT;   /* of takers, by tile */
     /* With 16 warps the streaming ones take registers from the others. */

@@ -15,22 +15,23 @@ static __device__ __forceinline__ const uint4 *piece_at(const struct mm_op &a, i
     return (const uint4 *)a.part + (size_t)(2 * slot + odd) * (MM_SLOT / 2) + col * MM_LANES + lane;
 }
 
-/* Adds the contributions to a tile, in order. */
-static __device__ __forceinline__ void gather(float2 (&sum)[MM90_COLS], const struct mm_op &a,
-                                              int slot0, int parts, int first, int count, int odd,
+/* Adds the contributions to a tile, in order, of COLS batch rows; PARTS on their way. */
+template <int COLS, int PARTS>
+static __device__ __forceinline__ void gather(float2 *sum, const struct mm_op &a, int slot0,
+                                              int parts, int first, int count, int odd,
                                               uint32_t ticket, int lane)
 {
 #pragma unroll
-    for (int c = 0; c < MM90_COLS; c++) {
+    for (int c = 0; c < COLS; c++) {
         sum[c] = make_float2(0, 0);
     }
-    for (int i = 0; i < parts; i += MM90_PARTS) {
-        uint4 t[MM90_COLS][MM90_PARTS];
+    for (int i = 0; i < parts; i += PARTS) {
+        uint4 t[COLS][PARTS];
         bool again = true;
 #pragma unroll
-        for (int c = 0; c < MM90_COLS; c++) {
+        for (int c = 0; c < COLS; c++) {
 #pragma unroll
-            for (int j = 0; j < MM90_PARTS; j++) {
+            for (int j = 0; j < PARTS; j++) {
                 const bool is = i + j < parts && first + c < count;
                 t[c][j] = is ? ld_ticket(piece_at(a, slot0 + i + j, first + c, odd, lane))
                              : make_uint4(0, ticket, 0, ticket);
@@ -39,18 +40,18 @@ static __device__ __forceinline__ void gather(float2 (&sum)[MM90_COLS], const st
         do { /* all that are missing at once */
             again = false;
 #pragma unroll
-            for (int c = 0; c < MM90_COLS; c++) {
+            for (int c = 0; c < COLS; c++) {
 #pragma unroll
-                for (int j = 0; j < MM90_PARTS; j++) {
+                for (int j = 0; j < PARTS; j++) {
                     again = again || !is_there(t[c][j], ticket);
                 }
             }
             if (again) {
                 look_again();
 #pragma unroll
-                for (int c = 0; c < MM90_COLS; c++) {
+                for (int c = 0; c < COLS; c++) {
 #pragma unroll
-                    for (int j = 0; j < MM90_PARTS; j++) {
+                    for (int j = 0; j < PARTS; j++) {
                         if (!is_there(t[c][j], ticket)) {
                             t[c][j] = ld_ticket(piece_at(a, slot0 + i + j, first + c, odd, lane));
                         }
@@ -59,9 +60,9 @@ static __device__ __forceinline__ void gather(float2 (&sum)[MM90_COLS], const st
             }
         } while (again);
 #pragma unroll
-        for (int c = 0; c < MM90_COLS; c++) {
+        for (int c = 0; c < COLS; c++) {
 #pragma unroll
-            for (int j = 0; j < MM90_PARTS; j++) {
+            for (int j = 0; j < PARTS; j++) {
                 sum[c].x += __uint_as_float(t[c][j].x);
                 sum[c].y += __uint_as_float(t[c][j].z);
             }
@@ -267,8 +268,15 @@ static __device__ __forceinline__ void finish_links(const struct mm90_args &g, i
                     f = lane >= first && lane < first + MM90_COLS ? now : f;
                 }
                 float2 v[MM90_COLS];
-                gather(v, a, w.z, w.w, first, count, g.link[i].odd, ticket + (uint32_t)i, lane);
-                finish_rows(a, w.x, w.y, first, count, lane, f, b, v, ticket + (uint32_t)i);
+                const uint32_t now = ticket + (uint32_t)i;
+                if (FINISH == 1 && count - first == 1) {
+                    gather<1, 2 * MM90_PARTS>(v, a, w.z, w.w, first, count, g.link[i].odd, now,
+                                              lane);
+                } else {
+                    gather<MM90_COLS, MM90_PARTS>(v, a, w.z, w.w, first, count, g.link[i].odd, now,
+                                                  lane);
+                }
+                finish_rows(a, w.x, w.y, first, count, lane, f, b, v, now);
             }
         }
     }
