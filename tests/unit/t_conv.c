@@ -503,6 +503,7 @@ static void two_chats_at_once(void **state)
     o.temp = 0;
     o.max_tokens = 300;
     o.think = 0;
+    o.spec = "off"; /* one row to a chat, though the second round could be drafted from the first */
     struct conv *c = open_conv(&o);
     struct chat *t[2] = {chat_create(c), chat_create(c)};
     int32_t ids[2][300];
