@@ -18,6 +18,9 @@ enum {
     BAR90_STREAM = 1
 };
 
+/* Launches from one with a ticket to the next with the same: marks never pass 2^32 and so are
+ * never MM90_KEPT. */
+static const uint32_t MM90_TICKETS = UINT32_MAX / CU_LINKS - 1;
 static const uint32_t MM90_KEPT = 0; /* a ticket that nobody waits for */
 
 /* The warps of a block in order: those that stream, take sums, finish tiles, the producer. For
@@ -158,8 +161,9 @@ static __device__ __forceinline__ void leave(const struct mm90_args &g,
     __syncwarp();
     if (lane == 0 && atomicAdd(room.left, 1u) == warps - 1 &&
         atom_add_acq_rel(g.left, 1) == gridDim.x - 1) {
+        const uint32_t next = *g.ticket + 1;
         *g.left = 0;
-        ++*g.ticket;
+        *g.ticket = next < MM90_TICKETS ? next : 0;
     }
 }
 
