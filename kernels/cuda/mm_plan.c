@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    SLICE_MAX = 64, /* two offsets for each streaming thread; half that on sm_80 */
+    SLICE_MAX = 64, /* most that may be asked for; on sm_80, two offsets for a thread, half */
     SLICE = 48,     /* steps: 98 KB of activations at 16 rows */
     SLICE_SM80 = 24,
     BY_TILE_FROM = 1,    /* tiles to a block from which a block keeps its tiles */

@@ -138,9 +138,6 @@ PTX_FN void st_word(void *p, uint32_t v, uint32_t ticket);
 PTX_FN uint2 ld_word(const void *p);
 /* Between one look and the next at what others will write. */
 PTX_FN void look_again(void);
-/* Spins until the counter at p, which others of the same launch raise, is n or more; what
- * they wrote before is seen. For kernels whose blocks are all there at once. */
-PTX_FN void wait_at_least(const void *p, uint32_t n);
 PTX_FN void st_release(void *p, uint32_t v);
 /* 16 aligned bytes from L2 when valid, else zeros, without a branch. */
 PTX_CVT float4 ld_l2_16_if(const void *p, bool valid);
@@ -552,12 +549,6 @@ PTX_FN uint2 ld_word(const void *p)
 
 PTX_FN void look_again(void)
 {
-}
-
-PTX_FN void wait_at_least(const void *p, uint32_t n)
-{
-    while (ld_acquire(p) < n) {
-    }
 }
 
 PTX_FN void st_release(void *p, uint32_t v)

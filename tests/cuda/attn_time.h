@@ -23,34 +23,18 @@ static struct time_opts time_opts_of(int n, char **arg)
     o.pdl = o.spans = o.what = 1;
     o.path = 90;
     o.depth = -1;
-    struct {
-        const char *key;
-        int *value;
-    } keys[] = {{"per_sm", &o.tune.per_sm},
-                {"slots", &o.tune.slots},
-                {"grid", &o.tune.grid},
-                {"tiles", &o.tune.tiles},
-                {"pdl", &o.pdl},
-                {"path", &o.path},
-                {"kv", &o.kv},
-                {"rows", &o.rows},
-                {"depth", &o.depth},
-                {"spans", &o.spans},
-                {"what", &o.what}};
-    for (int i = 0; i < n; i++) {
-        bool known = false;
-        for (size_t j = 0; j < sizeof keys / sizeof *keys; j++) {
-            const size_t len = strlen(keys[j].key);
-            if (strncmp(arg[i], keys[j].key, len) == 0 && arg[i][len] == '=') {
-                *keys[j].value = atoi(arg[i] + len + 1);
-                known = true;
-            }
-        }
-        if (!known) {
-            printf("Bail out! %s: not a key\n", arg[i]);
-            exit(2);
-        }
-    }
+    const struct cut_key keys[] = {{"per_sm", &o.tune.per_sm},
+                                   {"slots", &o.tune.slots},
+                                   {"grid", &o.tune.grid},
+                                   {"tiles", &o.tune.tiles},
+                                   {"pdl", &o.pdl},
+                                   {"path", &o.path},
+                                   {"kv", &o.kv},
+                                   {"rows", &o.rows},
+                                   {"depth", &o.depth},
+                                   {"spans", &o.spans},
+                                   {"what", &o.what}};
+    cut_keys(keys, sizeof keys / sizeof *keys, n, arg);
     return o;
 }
 

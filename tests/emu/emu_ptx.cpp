@@ -654,14 +654,6 @@ void look_again(void)
     emu_poll("look_again", EMU_HERE);
 }
 
-void wait_at_least(const void *p, uint32_t n)
-{
-    ENTER();
-    while (load32(p, "wait_at_least") < n) {
-        emu_poll("wait_at_least", EMU_HERE);
-    }
-}
-
 void st_release(void *p, uint32_t v)
 {
     ENTER();
