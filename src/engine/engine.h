@@ -141,6 +141,16 @@ int engine_seq_fork(struct engine *g, int dst, int src, struct err *e);
 size_t engine_seq_state_size(const struct engine *g, int seq);
 int engine_seq_export(struct engine *g, int seq, void *out, struct err *e);
 int engine_seq_import(struct engine *g, int seq, const void *in, size_t n, struct err *e);
+/* The same a piece at a time, of about budget bytes and at least a page: *at is 0 at
+ * first, and the size when it is done. The sequence is left alone in between. */
+int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, size_t budget,
+                            struct err *e);
+int engine_seq_import_piece(struct engine *g, int seq, const void *in, size_t n, size_t *at,
+                            size_t budget, struct err *e);
+/* Which engines may use a state of this one, exactly: the same weights, geometry, cache
+ * format and path of computing. label: it in words, at most label_size with the NUL. */
+void engine_state_compat(const struct engine *g, uint8_t compat[32], char *label,
+                         size_t label_size);
 
 /* ---- computing ----
  * Results of the last computing call are numbered by output; they stay readable

@@ -3,6 +3,7 @@
  * what is put back computes on with the same bits. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 
 #define STATE_MAGIC   0x54535351U /* "QSST" */
 #define STATE_VERSION 1U
+#define STATE_BITS    1U /* counts changes of what kernels compute, in any bit */
 
 struct header {
     uint32_t magic, version;
@@ -42,7 +44,33 @@ size_t engine_seq_state_size(const struct engine *g, int seq)
     return size_of(g, engine_seq_len(g, seq));
 }
 
-int engine_seq_export(struct engine *g, int seq, void *out, struct err *e)
+/* The device without what does not change a bit: its threads. */
+static size_t path_len(const char *device)
+{
+    const char *comma = strrchr(device, ',');
+    return comma && strstr(comma, "thread") ? (size_t)(comma - device) : strlen(device);
+}
+
+void engine_state_compat(const struct engine *g, uint8_t compat[SHA256_BYTES], char *label,
+                         size_t label_size)
+{
+    const char *device = g->ops->describe(g->b);
+    const int n = (int)path_len(device);
+    const uint64_t figures[] = {STATE_VERSION, STATE_BITS, model_hash(g), g->ops->state_size(g->b),
+                                g->ops->page_size(g->b)};
+    struct sha256 *h = sha256_create();
+    sha256_add(h, figures, sizeof figures);
+    sha256_add(h, g->digest, strlen(g->digest));
+    sha256_add(h, device, (size_t)n);
+    sha256_done(h, compat);
+    sha256_free(h);
+    snprintf(label, label_size, "%s%s%s on %s %.*s, cache %zu bytes a token", g->name,
+             g->tier[0] ? " " : "", g->tier, g->ops->name, n, device,
+             g->ops->page_size(g->b) / BE_PAGE);
+}
+
+int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, size_t budget,
+                            struct err *e)
 {
     struct seq *s = NULL;
     int rc = engine_seq_of(g, seq, &s, e);
@@ -52,22 +80,41 @@ int engine_seq_export(struct engine *g, int seq, void *out, struct err *e)
     if (rc < 0) {
         return rc;
     }
-    struct header h = {.magic = STATE_MAGIC,
-                       .version = STATE_VERSION,
-                       .model = model_hash(g),
-                       .state_size = g->ops->state_size(g->b),
-                       .page_size = g->ops->page_size(g->b),
-                       .len = s->len,
-                       .pages = kv_pages_for(s->len)};
+    const size_t page = g->ops->page_size(g->b), first = size_of(g, 0);
+    const int pages = kv_pages_for(s->len);
+    size_t done = 0;
     char *p = out;
-    memcpy(p, &h, sizeof h);
-    p += sizeof h;
-    rc = g->ops->state_export(g->b, seq, p, e);
-    p += h.state_size;
-    for (int i = 0; i < h.pages && rc == 0; i++, p += h.page_size) {
-        rc = g->ops->page_export(g->b, s->kv.pages[i], p, e);
+    if (*at == 0) {
+        struct header h = {.magic = STATE_MAGIC,
+                           .version = STATE_VERSION,
+                           .model = model_hash(g),
+                           .state_size = g->ops->state_size(g->b),
+                           .page_size = page,
+                           .len = s->len,
+                           .pages = pages};
+        memcpy(p, &h, sizeof h);
+        rc = g->ops->state_export(g->b, seq, p + sizeof h, e);
+        if (rc < 0) {
+            return rc;
+        }
+        *at = done = first;
     }
-    return rc;
+    for (size_t i = (*at - first) / page; i < (size_t)pages && (done == 0 || done < budget); i++) {
+        rc = g->ops->page_export(g->b, s->kv.pages[i], p + *at, e);
+        if (rc < 0) {
+            return rc;
+        }
+        *at += page;
+        done += page;
+    }
+    return 0;
+}
+
+int engine_seq_export(struct engine *g, int seq, void *out, struct err *e)
+{
+    const size_t n = engine_seq_state_size(g, seq);
+    size_t at = 0;
+    return engine_seq_export_piece(g, seq, out, &at, n, e);
 }
 
 static int check(const struct engine *g, const void *in, size_t n, struct header *h, struct err *e)
@@ -95,7 +142,8 @@ static int check(const struct engine *g, const void *in, size_t n, struct header
     return 0;
 }
 
-int engine_seq_import(struct engine *g, int seq, const void *in, size_t n, struct err *e)
+int engine_seq_import_piece(struct engine *g, int seq, const void *in, size_t n, size_t *at,
+                            size_t budget, struct err *e)
 {
     struct header h = {0};
     struct seq *s = NULL;
@@ -106,22 +154,37 @@ int engine_seq_import(struct engine *g, int seq, const void *in, size_t n, struc
     if (rc < 0) {
         return rc;
     }
-    engine_seq_reset(g, seq);
-    rc = kv_writable(&g->pool, &s->kv, 0, h.len, e);
-    const char *p = (const char *)in + sizeof h;
-    if (rc == 0) {
-        rc = g->ops->state_import(g->b, seq, p, e);
+    const char *p = in;
+    const size_t first = size_of(g, 0);
+    size_t done = 0;
+    if (*at == 0) {
+        engine_seq_reset(g, seq);
+        rc = kv_writable(&g->pool, &s->kv, 0, h.len, e);
+        rc = rc < 0 ? rc : g->ops->state_import(g->b, seq, p + sizeof h, e);
+        if (rc == 0) {
+            *at = done = first;
+        }
     }
-    p += h.state_size;
-    for (int i = 0; i < h.pages && rc == 0; i++, p += h.page_size) {
-        rc = g->ops->page_import(g->b, s->kv.pages[i], p, e);
+    for (size_t i = *at > 0 ? (*at - first) / h.page_size : 0;
+         i < (size_t)h.pages && rc == 0 && (done == 0 || done < budget); i++) {
+        rc = g->ops->page_import(g->b, s->kv.pages[i], p + *at, e);
+        *at += h.page_size;
+        done += h.page_size;
     }
     if (rc < 0) {
         engine_seq_reset(g, seq);
         return rc;
     }
-    s->len = h.len;
+    if (*at == n) {
+        s->len = h.len;
+    }
     return 0;
+}
+
+int engine_seq_import(struct engine *g, int seq, const void *in, size_t n, struct err *e)
+{
+    size_t at = 0;
+    return engine_seq_import_piece(g, seq, in, n, &at, n, e);
 }
 
 /* ---- made-up sequences ---- */

@@ -17,20 +17,23 @@
 #include "sched/queue.h"
 #include "sched/round.h"
 #include "sched/slot.h"
+#include "sched/transfer.h"
 #include "view/snap.h"
 
-#define ROWS       16   /* of one decode step */
-#define ALONE_S    0.10 /* longest prompt chunk while nobody decodes */
-#define TOGETHER_S 0.04 /* … while somebody does */
+#define ROWS       16         /* of one decode step */
+#define ALONE_S    0.10       /* longest prompt chunk while nobody decodes */
+#define TOGETHER_S 0.04       /* … while somebody does */
+#define PIECE      (16 << 20) /* bytes of a state moved between two steps */
 
 struct sched {
     pthread_t thread;
     char *path, *isa;
     struct sched_opts opts;
 
-    pthread_mutex_t lock; /* queue, quit */
+    pthread_mutex_t lock; /* queue, asked, quit */
     pthread_cond_t work;
     struct queue queue;
+    struct transfer *asked; /* latest first */
     bool quit;
 
     /* loading: written by the engine thread before state's release */
@@ -48,6 +51,7 @@ struct sched {
     struct spec spec;
     struct live **lives;
     size_t n_lives, cap_lives;
+    struct transfer *moving; /* oldest first */
     uint64_t tick;
     double tok_s; /* of prefill, smoothed */
     struct sched_counters count;
@@ -149,6 +153,17 @@ static int open_seq(struct sched *s, int *seq, struct err *e)
 
 /* ---- admission ---- */
 
+/* A live that is to be filled is waited for. */
+static bool is_awaited(const struct sched *s, const struct live *l)
+{
+    for (const struct transfer *t = s->moving; t; t = t->next) {
+        if (t->in && t->live == l) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool may_start(void *ctx, const struct job *j)
 {
     struct sched *s = ctx;
@@ -159,7 +174,7 @@ static bool may_start(void *ctx, const struct job *j)
             screen += s->slots[i].job->screen;
         }
     }
-    if (running >= s->n_run || (j->live && j->live->busy)) {
+    if (running >= s->n_run || (j->live && (j->live->busy || is_awaited(s, j->live)))) {
         return false;
     }
     /* One slot is the screen's, unless there is only one. */
@@ -182,6 +197,7 @@ static void start(struct sched *s, struct job *j)
         if (cached > 0) {
             seq = l->seq;
             l->seq = -1; /* the slot has it now */
+            l->version++;
         } else {
             live_drop(l, s->engine);
         }
@@ -240,6 +256,46 @@ static void finish(struct sched *s, struct slot *slot, enum job_reason reason)
     job_end(j, reason);
 }
 
+/* ---- states that leave and enter ---- */
+
+/* Behind those that wait already, in the order they were asked for. With the lock. */
+static void take_transfers(struct sched *s)
+{
+    struct transfer *in_order = NULL;
+    while (s->asked) {
+        struct transfer *t = s->asked;
+        s->asked = t->next;
+        t->next = in_order;
+        in_order = t;
+    }
+    struct transfer **end = &s->moving;
+    while (*end) {
+        end = &(*end)->next;
+    }
+    *end = in_order;
+}
+
+static int seq_for_state(void *ctx, int *seq, struct err *e)
+{
+    return open_seq(ctx, seq, e);
+}
+
+/* A piece of the oldest one. */
+static void move_step(struct sched *s)
+{
+    struct transfer *t = s->moving;
+    if (!t) {
+        return;
+    }
+    struct transfer *next = t->next;
+    if (t->in) {
+        list_live(s, t->live);
+    }
+    if (transfer_step(t, s->engine, PIECE, seq_for_state, s)) {
+        s->moving = next;
+    }
+}
+
 /* Takes what came in; false when it is time to quit. Waits while there is
  * nothing to do. */
 static bool take_in(struct sched *s)
@@ -257,6 +313,7 @@ static bool take_in(struct sched *s)
             break;
         }
         sweep_lives(s);
+        take_transfers(s);
         while ((j = queue_take(&s->queue, may_start, s))) {
             pthread_mutex_unlock(&s->lock);
             if (j->live) {
@@ -267,7 +324,7 @@ static bool take_in(struct sched *s)
         }
         s->count.waiting = (int)s->queue.n;
         publish(s);
-        more = s->count.running == 0;
+        more = s->count.running == 0 && !s->moving;
         if (more && s->queue.n == 0 && !s->quit) {
             pthread_cond_wait(&s->work, &s->lock);
         }
@@ -368,6 +425,14 @@ static void decode_step(struct sched *s)
 
 static void wind_up(struct sched *s)
 {
+    pthread_mutex_lock(&s->lock);
+    take_transfers(s);
+    pthread_mutex_unlock(&s->lock);
+    while (s->moving) {
+        struct transfer *t = s->moving;
+        s->moving = t->next;
+        transfer_drop(t, s->engine);
+    }
     for (int i = 0; i < ROWS; i++) {
         if (s->slots[i].job) {
             finish(s, &s->slots[i], JR_CANCELLED);
@@ -404,6 +469,7 @@ static void *engine_thread(void *arg)
         prefill_step(s);
         end_cancelled(s);
         decode_step(s);
+        move_step(s);
     }
     wind_up(s);
     return NULL;
@@ -505,6 +571,51 @@ struct engine_sampling sched_defaults(const struct sched *s)
 bool sched_blob(const struct sched *s, enum engine_blob which, const char **p, size_t *n)
 {
     return engine_model_blob(s->model, which, p, n);
+}
+
+void sched_compat(const struct sched *s, uint8_t compat[32], char *label, size_t label_size)
+{
+    engine_state_compat(s->engine, compat, label, label_size);
+}
+
+static int ask_transfer(struct sched *s, struct transfer *t, struct transfer **out, struct err *e)
+{
+    int rc = sched_poll(s, NULL, e) == SCHED_READY ? 0 : QE_BUSY;
+    pthread_mutex_lock(&s->lock);
+    if (rc == 0 && !s->quit) {
+        t->next = s->asked;
+        s->asked = t;
+        pthread_cond_signal(&s->work);
+    } else {
+        rc = QE_BUSY;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (rc < 0) {
+        transfer_unref(t);
+        transfer_unref(t);
+        return err_set(e, rc, "the engine is not ready for a saved state");
+    }
+    *out = t;
+    return 0;
+}
+
+int sched_export(struct sched *s, struct live *l, int wake_fd, struct transfer **out, struct err *e)
+{
+    return ask_transfer(s, transfer_create(l, false, wake_fd), out, e);
+}
+
+int sched_import(struct sched *s, struct live *l, const int32_t *ids, size_t n_ids, void *blob,
+                 size_t size, int wake_fd, struct transfer **out, struct err *e)
+{
+    struct transfer *t = transfer_create(l, true, wake_fd);
+    t->blob = blob;
+    t->size = size;
+    t->n_ids = (int)n_ids;
+    t->ids = mem_array(n_ids + 1, sizeof *t->ids);
+    if (n_ids > 0) {
+        memcpy(t->ids, ids, n_ids * sizeof *t->ids);
+    }
+    return ask_transfer(s, t, out, e);
 }
 
 struct sched_counters sched_counters(const struct sched *s)

@@ -253,6 +253,62 @@ int engine_seq_fork(struct engine *g, int dst, int src, struct err *e)
     return 0;
 }
 
+/* A state is the sequence's own struct and as many bytes of padding as tokens. */
+#define FAKE_PAD 64
+
+size_t engine_seq_state_size(const struct engine *g, int seq)
+{
+    return sizeof(struct seq) + FAKE_PAD * (size_t)g->seqs[seq].len;
+}
+
+int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, size_t budget,
+                            struct err *e)
+{
+    (void)e;
+    assert(g->seqs[seq].open);
+    const size_t size = engine_seq_state_size(g, seq);
+    char *p = out;
+    for (size_t end = *at + budget; *at < end && *at < size;) {
+        if (*at == 0) {
+            memcpy(p, &g->seqs[seq], sizeof(struct seq));
+            *at = sizeof(struct seq);
+        } else {
+            memset(p + *at, (int)(*at % 251), FAKE_PAD);
+            *at += FAKE_PAD;
+        }
+    }
+    fake_log.pieces++;
+    return 0;
+}
+
+int engine_seq_import_piece(struct engine *g, int seq, const void *in, size_t n, size_t *at,
+                            size_t budget, struct err *e)
+{
+    assert(g->seqs[seq].open);
+    struct seq s;
+    if (n < sizeof s) {
+        return err_set(e, QE_FORMAT, "the state is cut off");
+    }
+    memcpy(&s, in, sizeof s);
+    if (n != sizeof s + FAKE_PAD * (size_t)s.len) {
+        return err_set(e, QE_FORMAT, "the state has another size");
+    }
+    *at = *at == 0 ? sizeof s : *at;
+    const size_t left = n - *at, more = budget / FAKE_PAD * FAKE_PAD + FAKE_PAD;
+    *at += left < more ? left : more;
+    if (*at == n) {
+        g->seqs[seq] = s;
+    }
+    fake_log.pieces++;
+    return 0;
+}
+
+void engine_state_compat(const struct engine *g, uint8_t compat[32], char *label, size_t label_size)
+{
+    memset(compat, g->info.vocab % 256, 32);
+    snprintf(label, label_size, "fake of %d ids", g->info.vocab);
+}
+
 static void feed(struct engine *g, int seq, int32_t id)
 {
     struct seq *s = &g->seqs[seq];

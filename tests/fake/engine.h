@@ -19,7 +19,8 @@
 
 /* What the engine did, for assertions. */
 struct fake_log {
-    atomic_int decode_calls, verify_calls, prefill_calls, prefill_tokens, max_rows, open_seqs;
+    atomic_int decode_calls, verify_calls, prefill_calls, prefill_tokens, max_rows, open_seqs,
+        pieces;
 };
 extern struct fake_log fake_log;
 void fake_log_reset(void);

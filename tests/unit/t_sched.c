@@ -479,6 +479,143 @@ static void closing_ends_all(void **state)
     assert_int_equal(fake_log.open_seqs, 0);
 }
 
+/* ---- states that leave and enter ---- */
+
+static void wait_for(struct transfer *t)
+{
+    for (int i = 0; i < 100000 && !transfer_done(t); i++) {
+        usleep(50);
+    }
+    assert_true(transfer_done(t));
+}
+
+/* One more turn of a live: its ids so far, and extra behind them. */
+static void extend(struct sched *s, struct live *l, int32_t *ids, int *n, struct result *r)
+{
+    struct err e = ERR_INIT;
+    ids[(*n)++] = 17;
+    ids[(*n)++] = 18;
+    struct job_spec spec = {
+        .prompt = ids, .n_prompt = (size_t)*n, .max_tokens = 9, .live = l, .wake_fd = -1};
+    struct job *j = NULL;
+    assert_int_equal(sched_submit(s, &spec, &j, &e), 0);
+    memset(r, 0, sizeof *r);
+    finish(j, r);
+    memcpy(ids + *n, r->ids, (size_t)r->n * sizeof *ids);
+    *n += r->n;
+    job_free(j);
+}
+
+static void a_state_moves(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct sched *a = open_ready("vocab=1000,slots=2", 0);
+    struct live *l = live_create();
+    struct transfer *t = NULL;
+    /* nothing to save yet */
+    assert_int_equal(sched_export(a, l, -1, &t, &e), 0);
+    wait_for(t);
+    assert_int_equal(transfer_result(t, &e), QE_NOTFOUND);
+    transfer_free(t);
+    int32_t *ids = prompt_of(400, 3);
+    ids = realloc(ids, 4096 * sizeof *ids);
+    int n = 300;
+    struct result r;
+    extend(a, l, ids, &n, &r);
+    const int fd = eventfd(0, EFD_NONBLOCK);
+    assert_int_equal(sched_export(a, l, fd, &t, &e), 0);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 5000), 1);
+    wait_for(t);
+    assert_int_equal(transfer_result(t, &e), 0);
+    size_t n_ids = 0, size = 0;
+    const int32_t *saved = transfer_ids(t, &n_ids);
+    const void *blob = transfer_blob(t, &size);
+    assert_true(n_ids >= 300 && n_ids < (size_t)n); /* the last token is not computed yet */
+    assert_memory_equal(saved, ids, n_ids * sizeof *ids);
+    /* uninterrupted, and in another engine from the copy */
+    int32_t *again = malloc(4096 * sizeof *again);
+    memcpy(again, ids, (size_t)n * sizeof *ids);
+    int n2 = n;
+    struct result on, back;
+    extend(a, l, ids, &n, &on);
+    assert_int_equal(on.cached, (int)n_ids);
+    struct sched *b = open_ready("vocab=1000,slots=2", 0);
+    struct live *k = live_create();
+    struct transfer *u = NULL;
+    void *copy = malloc(size);
+    memcpy(copy, blob, size);
+    assert_int_equal(sched_import(b, k, saved, n_ids, copy, size, -1, &u, &e), 0);
+    extend(b, k, again, &n2, &back); /* the job waits for the state by itself */
+    wait_for(u);
+    assert_int_equal(transfer_result(u, &e), 0);
+    assert_int_equal(back.cached, (int)n_ids);
+    same(&back, &on);
+    transfer_free(u);
+    /* what does not fit leaves the live empty, and the next job starts afresh */
+    copy = malloc(size);
+    memcpy(copy, blob, size);
+    assert_int_equal(sched_import(b, k, saved, n_ids, copy, size - 1, -1, &u, &e), 0);
+    wait_for(u);
+    assert_int_equal(transfer_result(u, &e), QE_FORMAT);
+    transfer_free(u);
+    copy = malloc(size);
+    memcpy(copy, blob, size);
+    assert_int_equal(sched_import(b, k, saved, n_ids - 1, copy, size, -1, &u, &e), 0);
+    wait_for(u);
+    assert_int_equal(transfer_result(u, &e), QE_FORMAT);
+    transfer_free(u);
+    extend(b, k, again, &n2, &back);
+    assert_int_equal(back.cached, 0);
+    assert_int_equal(fake_log.open_seqs, 1); /* of the second engine */
+    live_free(k);
+    sched_close(b);
+    transfer_free(t);
+    live_free(l);
+    sched_close(a);
+    close(fd);
+    free(ids);
+    free(again);
+}
+
+/* A live that works gives no copy; a copy that nobody waits for, or that closing
+ * overtakes, leaves nothing behind. */
+static void transfers_end(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct sched *s = open_ready("vocab=1000,slots=3,step_us=2000", 0);
+    struct live *l = live_create();
+    int32_t *ids = prompt_of(100, 1);
+    struct job_spec spec = {
+        .prompt = ids, .n_prompt = 100, .max_tokens = 60, .live = l, .wake_fd = -1};
+    struct job *j = NULL;
+    assert_int_equal(sched_submit(s, &spec, &j, &e), 0);
+    struct transfer *t = NULL;
+    while (sched_counters(s).running == 0) {
+        usleep(100);
+    }
+    assert_int_equal(sched_export(s, l, -1, &t, &e), 0);
+    wait_for(t);
+    assert_int_equal(transfer_result(t, &e), QE_CANCELLED);
+    transfer_free(t);
+    assert_int_equal(sched_export(s, l, -1, &t, &e), 0);
+    transfer_free(t);
+    assert_int_equal(sched_export(s, l, -1, &t, &e), 0);
+    struct transfer *in = NULL;
+    assert_int_equal(sched_import(s, l, ids, 3, malloc(8), 8, -1, &in, &e), 0);
+    sched_close(s);
+    assert_true(transfer_done(t) && transfer_done(in));
+    assert_true(transfer_result(in, &e) < 0);
+    transfer_free(t);
+    transfer_free(in);
+    job_free(j);
+    live_free(l);
+    free(ids);
+    assert_int_equal(fake_log.open_seqs, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +630,8 @@ int main(void)
         cmocka_unit_test(failures_end_only_their_jobs),
         cmocka_unit_test(loading_fails_clearly),
         cmocka_unit_test(closing_ends_all),
+        cmocka_unit_test(a_state_moves),
+        cmocka_unit_test(transfers_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
