@@ -1,7 +1,7 @@
-/* The schema and every statement of the catalogue. Owns the connection. Turns
- * form a tree by their parent, so that branches need no other schema; the word
- * index follows by triggers. Statements are prepared per call: a commit's sync
- * costs a thousand times more. */
+/* The schema of the catalogue, and its turns; conversations and saved states are in
+ * files of their own. Owns the connection. Turns form a tree by their parent, so
+ * that branches need no other schema; the word index follows by triggers.
+ * Statements are prepared per call: a commit's sync costs a thousand times more. */
 #include "config.h"
 #include "sessions/catalog.h"
 
@@ -16,11 +16,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-
-struct catalog {
-    sqlite3 *db;
-    char *path;
-};
+#include "sessions/catalog_sql.h"
 
 /* Step i takes the schema from version i to i + 1. Never edit one that was
  * released: append. */
@@ -56,127 +52,74 @@ static const char *const migrations[] = {
     "CREATE TRIGGER turns_update AFTER UPDATE OF text ON turns BEGIN"
     " INSERT INTO words(words, rowid, text) VALUES ('delete', old.id, old.text);"
     " INSERT INTO words(rowid, text) VALUES (new.id, new.text); END;",
+    "ALTER TABLE conversations ADD COLUMN named INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE conversations ADD COLUMN directory TEXT;"
+    "ALTER TABLE conversations ADD COLUMN leaf INTEGER REFERENCES turns(id) ON DELETE SET NULL;"
+    "ALTER TABLE turns ADD COLUMN settings TEXT;"
+    "CREATE INDEX conversations_leaf ON conversations(leaf);"
+    "CREATE INDEX conversations_title ON conversations(title);"
+    "CREATE INDEX conversations_directory ON conversations(directory, updated);"
+    "CREATE INDEX turns_unfinished ON turns(conversation)"
+    " WHERE finish IS NULL AND role = 'assistant';"
+    "UPDATE conversations SET leaf = (SELECT max(id) FROM turns"
+    " WHERE conversation = conversations.id AND role = 'assistant' AND text <> '');"
+    "CREATE TABLE tags("
+    " id INTEGER PRIMARY KEY,"
+    " conversation INTEGER NOT NULL REFERENCES conversations(id) ON DELETE CASCADE,"
+    " tag TEXT NOT NULL,"
+    " UNIQUE (conversation, tag));"
+    "CREATE TABLE states("
+    " id INTEGER PRIMARY KEY,"
+    " conversation INTEGER NOT NULL REFERENCES conversations(id) ON DELETE CASCADE,"
+    " turn INTEGER NOT NULL REFERENCES turns(id) ON DELETE CASCADE,"
+    " file TEXT NOT NULL,"
+    " compat TEXT NOT NULL,"
+    " tokens INTEGER NOT NULL,"
+    " bytes INTEGER NOT NULL,"
+    " used INTEGER NOT NULL,"
+    " UNIQUE (turn, file));"
+    "CREATE INDEX states_conversation ON states(conversation);"
+    "CREATE INDEX states_file ON states(file);",
 };
-#define SCHEMA_VERSION ((int)(sizeof migrations / sizeof *migrations))
-
-static const char *const roles[] = {
-    [CAT_USER] = "user",
-    [CAT_ASSISTANT] = "assistant",
-    [CAT_TOOL] = "tool",
-    [CAT_SYSTEM] = "system",
-};
-
-/* ---- SQLite in our terms ---- */
-
-static int fail(struct catalog *c, const char *doing, struct err *e)
-{
-    int code = QE_IO;
-    switch (sqlite3_errcode(c->db)) {
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-    case SQLITE_ERROR: /* a table or column that should be there is not */
-        code = QE_FORMAT;
-        break;
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-        code = QE_BUSY;
-        break;
-    }
-    return err_set(e, code, "%s: cannot %s: %s", c->path, doing, sqlite3_errmsg(c->db));
-}
-
-static int exec(struct catalog *c, const char *sql, const char *doing, struct err *e)
-{
-    return sqlite3_exec(c->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : fail(c, doing, e);
-}
-
-static int prepare(struct catalog *c, const char *sql, sqlite3_stmt **st, struct err *e)
-{
-    return sqlite3_prepare_v2(c->db, sql, -1, st, NULL) == SQLITE_OK ? 0 : fail(c, "read it", e);
-}
-
-/* Runs a statement that gives no rows, and frees it. */
-static int run_take(struct catalog *c, sqlite3_stmt *st, const char *doing, struct err *e)
-{
-    int rc = sqlite3_step(st) == SQLITE_DONE ? 0 : fail(c, doing, e);
-    sqlite3_finalize(st);
-    return rc;
-}
-
-static void bind_text(sqlite3_stmt *st, int i, const char *p, size_t n)
-{
-    if (p) {
-        sqlite3_bind_text64(st, i, p, n, SQLITE_STATIC, SQLITE_UTF8);
-    }
-}
-
-static void bind_str(sqlite3_stmt *st, int i, const char *s)
-{
-    bind_text(st, i, s, s ? strlen(s) : 0);
-}
-
-static void bind_ids(sqlite3_stmt *st, int i, const int32_t *ids, size_t n)
-{
-    if (n == 0) {
-        return;
-    }
-    uint8_t *p = mem_array(n, 4);
-    for (size_t k = 0; k < n; k++) {
-        uint32_t v = (uint32_t)ids[k];
-        for (unsigned b = 0; b < 4; b++) {
-            p[4 * k + b] = (uint8_t)(v >> (8 * b));
-        }
-    }
-    sqlite3_bind_blob64(st, i, p, 4 * n, free);
-}
-
-static int int_of(struct catalog *c, const char *sql, int64_t *out, struct err *e)
-{
-    sqlite3_stmt *st = NULL;
-    int rc = prepare(c, sql, &st, e);
-    if (rc == 0) {
-        rc = sqlite3_step(st) == SQLITE_ROW ? 0 : fail(c, "read it", e);
-    }
-    if (rc == 0) {
-        *out = sqlite3_column_int64(st, 0);
-    }
-    sqlite3_finalize(st);
-    return rc;
-}
+_Static_assert(sizeof migrations / sizeof *migrations == CATALOG_SCHEMA, "a step for each version");
 
 /* ---- opening ---- */
+
+static int version_of(struct catalog *c, int64_t *version, struct err *e)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = cat_prepare(c, "PRAGMA user_version", &st, e);
+    return rc < 0 ? rc : cat_int_take(c, st, version, e);
+}
 
 static int migrate(struct catalog *c, struct err *e)
 {
     /* Taking the write lock first: of two processes one migrates, the other waits
      * and finds nothing to do. */
-    int rc = exec(c, "BEGIN IMMEDIATE", "write it", e);
+    int rc = cat_begin_write(c, e);
     if (rc < 0) {
         return rc;
     }
     int64_t have = 0;
-    rc = int_of(c, "PRAGMA user_version", &have, e);
-    if (rc == 0 && have > SCHEMA_VERSION) {
+    rc = version_of(c, &have, e);
+    if (rc == 0 && have > CATALOG_SCHEMA) {
         rc = err_set(e, QE_UNSUPPORTED,
                      "%s was written by a newer quasar (schema %d, this one knows %d); it is left "
                      "as it is",
-                     c->path, (int)have, SCHEMA_VERSION);
+                     c->path, (int)have, CATALOG_SCHEMA);
+    } else if (rc == 0 && have < 0) {
+        rc = err_set(e, QE_FORMAT, "%s is damaged: its schema is %d", c->path, (int)have);
     }
-    for (int64_t v = have; rc == 0 && v < SCHEMA_VERSION; v++) {
-        rc = exec(c, migrations[v], "bring its schema up to date", e);
+    for (int64_t v = have; rc == 0 && v < CATALOG_SCHEMA; v++) {
+        rc = cat_exec(c, migrations[v], "bring its schema up to date", e);
     }
-    if (rc == 0 && have < SCHEMA_VERSION) {
-        char *sql = sqlite3_mprintf("PRAGMA user_version = %d", SCHEMA_VERSION);
-        rc = exec(c, sql, "bring its schema up to date", e);
+    if (rc == 0 && have < CATALOG_SCHEMA) {
+        char *sql = sqlite3_mprintf("PRAGMA user_version = %d", CATALOG_SCHEMA);
+        rc = cat_exec(c, sql, "bring its schema up to date", e);
         sqlite3_free(sql);
     }
-    if (rc == 0) {
-        rc = exec(c, "COMMIT", "write it", e);
-    }
-    if (rc < 0) {
-        sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
-    }
-    return rc;
+    return cat_end_write(c, rc, e);
 }
 
 /* SQLite gives its side files the database's mode, so ours is made first. */
@@ -216,11 +159,20 @@ int catalog_open(const char *path, struct catalog **out, struct err *e)
         goto fail;
     }
     sqlite3_busy_timeout(c->db, 5000);
-    rc = exec(c, "PRAGMA journal_mode = WAL", "switch on its write-ahead log", e);
+    rc = cat_exec(c, "PRAGMA journal_mode = WAL", "switch on its write-ahead log", e);
     if (rc == 0) {
-        rc = exec(c, "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON", "read it", e);
+        /* what is removed is overwritten: neither a reader of the file nor a salvage
+         * finds it again */
+        rc = cat_exec(c,
+                      "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
+                      "PRAGMA secure_delete = ON",
+                      "read it", e);
     }
+    int64_t have = 0;
     if (rc == 0) {
+        rc = version_of(c, &have, e);
+    }
+    if (rc == 0 && have != CATALOG_SCHEMA) {
         rc = migrate(c, e);
     }
     if (rc < 0) {
@@ -244,21 +196,23 @@ void catalog_close(struct catalog *c)
 
 /* ---- writing ---- */
 
-int catalog_begin(struct catalog *c, const char *model, const char *system, int64_t *conv,
-                  struct err *e)
+int catalog_begin(struct catalog *c, const struct catalog_new *n, int64_t *conv, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int rc = prepare(c,
-                     "INSERT INTO conversations(created, updated, model, system) "
-                     "VALUES (?1, ?1, ?2, ?3)",
-                     &st, e);
+    int rc = cat_prepare(c,
+                         "INSERT INTO conversations(created, updated, title, named, model, system,"
+                         " directory) VALUES (?1, ?1, ?2, ?3, ?4, ?5, ?6)",
+                         &st, e);
     if (rc < 0) {
         return rc;
     }
     sqlite3_bind_int64(st, 1, (int64_t)time(NULL));
-    bind_str(st, 2, model ? model : "");
-    bind_str(st, 3, system);
-    rc = run_take(c, st, "add a conversation", e);
+    cat_bind_str(st, 2, n->name ? n->name : "");
+    sqlite3_bind_int(st, 3, n->name != NULL);
+    cat_bind_str(st, 4, n->model ? n->model : "");
+    cat_bind_str(st, 5, n->system);
+    cat_bind_str(st, 6, n->directory);
+    rc = cat_run_take(c, st, "add a conversation", e);
     if (rc == 0) {
         *conv = sqlite3_last_insert_rowid(c->db);
     }
@@ -284,216 +238,92 @@ static size_t title_len(const char *p, size_t n)
 static int touch(struct catalog *c, int64_t conv, const struct catalog_turn *t, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int rc = prepare(c,
-                     "UPDATE conversations SET updated = ?2,"
-                     " title = CASE WHEN title = '' THEN ?3 ELSE title END WHERE id = ?1",
-                     &st, e);
+    int rc = cat_prepare(c,
+                         "UPDATE conversations SET updated = ?2,"
+                         " title = CASE WHEN title = '' THEN ?3 ELSE title END WHERE id = ?1",
+                         &st, e);
     if (rc < 0) {
         return rc;
     }
     sqlite3_bind_int64(st, 1, conv);
     sqlite3_bind_int64(st, 2, (int64_t)time(NULL));
-    bind_text(st, 3, t->text ? t->text : "",
-              t->role == CAT_USER ? title_len(t->text, t->text_n) : 0);
-    return run_take(c, st, "update a conversation", e);
-}
-
-static int insert_turn(struct catalog *c, int64_t conv, int64_t parent,
-                       const struct catalog_turn *t, int64_t *id, struct err *e)
-{
-    sqlite3_stmt *st = NULL;
-    int rc = prepare(c,
-                     "INSERT INTO turns(conversation, parent, role, text, thought, calls, ids,"
-                     " finish, stats, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-                     &st, e);
-    if (rc < 0) {
-        return rc;
-    }
-    sqlite3_bind_int64(st, 1, conv);
-    if (parent > 0) {
-        sqlite3_bind_int64(st, 2, parent);
-    }
-    bind_str(st, 3, roles[t->role]);
-    bind_text(st, 4, t->text ? t->text : "", t->text_n);
-    bind_text(st, 5, t->thought, t->thought_n);
-    bind_str(st, 6, t->calls);
-    bind_ids(st, 7, t->ids, t->n_ids);
-    bind_str(st, 8, t->finish);
-    bind_str(st, 9, t->stats);
-    sqlite3_bind_int64(st, 10, (int64_t)time(NULL));
-    rc = run_take(c, st, "add a turn", e);
-    if (rc == 0) {
-        *id = sqlite3_last_insert_rowid(c->db);
-    }
-    return rc;
+    cat_bind_text(st, 3, t->text ? t->text : "",
+                  t->role == CAT_USER ? title_len(t->text, t->text_n) : 0);
+    return cat_run_take(c, st, "update a conversation", e);
 }
 
 int catalog_add(struct catalog *c, int64_t conv, int64_t parent, const struct catalog_turn *t,
                 int64_t *id, struct err *e)
 {
-    int rc = exec(c, "BEGIN IMMEDIATE", "write it", e);
+    int rc = cat_begin_write(c, e);
     if (rc < 0) {
         return rc;
     }
     int64_t row = 0;
-    rc = insert_turn(c, conv, parent, t, &row, e);
+    struct catalog_turn now = *t;
+    now.created = 0;
+    rc = cat_insert_turn(c, 0, conv, parent, &now, &row, e);
     if (rc == 0) {
         rc = touch(c, conv, t, e);
     }
+    rc = cat_end_write(c, rc, e);
     if (rc == 0) {
-        rc = exec(c, "COMMIT", "write it", e);
+        *id = row;
     }
-    if (rc < 0) {
-        sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
-        return rc;
-    }
-    *id = row;
-    return 0;
+    return rc;
 }
 
 int catalog_update(struct catalog *c, int64_t id, const struct catalog_turn *t, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int rc = prepare(c,
-                     "UPDATE turns SET text = ?2, thought = ?3, calls = ?4, ids = ?5, finish = ?6,"
-                     " stats = ?7 WHERE id = ?1",
-                     &st, e);
+    int rc =
+        cat_prepare(c,
+                    "UPDATE turns SET text = ?2, thought = ?3, calls = ?4, ids = ?5, finish = ?6,"
+                    " stats = ?7, settings = ?8 WHERE id = ?1",
+                    &st, e);
     if (rc < 0) {
         return rc;
     }
     sqlite3_bind_int64(st, 1, id);
-    bind_text(st, 2, t->text ? t->text : "", t->text_n);
-    bind_text(st, 3, t->thought, t->thought_n);
-    bind_str(st, 4, t->calls);
-    bind_ids(st, 5, t->ids, t->n_ids);
-    bind_str(st, 6, t->finish);
-    bind_str(st, 7, t->stats);
-    rc = run_take(c, st, "update a turn", e);
+    cat_bind_text(st, 2, t->text ? t->text : "", t->text_n);
+    cat_bind_text(st, 3, t->thought, t->thought_n);
+    cat_bind_str(st, 4, t->calls);
+    cat_bind_ids(st, 5, t->ids, t->n_ids);
+    cat_bind_str(st, 6, t->finish);
+    cat_bind_str(st, 7, t->stats);
+    cat_bind_str(st, 8, t->settings);
+    rc = cat_run_take(c, st, "update a turn", e);
     if (rc == 0 && sqlite3_changes(c->db) != 1) {
         return err_set(e, QE_NOTFOUND, "%s has no turn %lld", c->path, (long long)id);
     }
     return rc;
 }
 
-int catalog_remove(struct catalog *c, int64_t conv, struct err *e)
-{
-    sqlite3_stmt *st = NULL;
-    int rc = prepare(c, "DELETE FROM conversations WHERE id = ?1", &st, e);
-    if (rc < 0) {
-        return rc;
-    }
-    sqlite3_bind_int64(st, 1, conv);
-    rc = run_take(c, st, "remove a conversation", e);
-    if (rc == 0 && sqlite3_changes(c->db) != 1) {
-        return err_set(e, QE_NOTFOUND, "%s has no conversation %lld", c->path, (long long)conv);
-    }
-    return rc;
-}
-
 /* ---- reading ---- */
 
-static const char *text_at(sqlite3_stmt *st, int i, size_t *n)
-{
-    const char *p = (const char *)sqlite3_column_text(st, i);
-    if (n) {
-        *n = p ? (size_t)sqlite3_column_bytes(st, i) : 0;
-    }
-    return p;
-}
-
-int catalog_list(struct catalog *c, int limit, bool (*fn)(void *ctx, const struct catalog_conv *v),
-                 void *ctx, struct err *e)
+int catalog_list(struct catalog *c, int limit, catalog_conv_fn fn, void *ctx, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int rc = prepare(c,
-                     "SELECT id, created, updated, title, model, system,"
-                     " (SELECT count(*) FROM turns WHERE conversation = conversations.id)"
-                     " FROM conversations ORDER BY updated DESC, id DESC LIMIT ?1",
-                     &st, e);
+    int rc = cat_prepare(
+        c, "SELECT " CONV_COLUMNS " FROM conversations ORDER BY updated DESC, id DESC LIMIT ?1",
+        &st, e);
     if (rc < 0) {
         return rc;
     }
     sqlite3_bind_int(st, 1, limit);
-    int step = 0;
-    bool more = true;
-    while (more && (step = sqlite3_step(st)) == SQLITE_ROW) {
-        struct catalog_conv v = {
-            .id = sqlite3_column_int64(st, 0),
-            .created = sqlite3_column_int64(st, 1),
-            .updated = sqlite3_column_int64(st, 2),
-            .title = text_at(st, 3, NULL),
-            .model = text_at(st, 4, NULL),
-            .system = text_at(st, 5, NULL),
-            .turns = sqlite3_column_int(st, 6),
-        };
-        more = fn(ctx, &v);
-    }
-    rc = !more || step == SQLITE_DONE ? 0 : fail(c, "list it", e);
-    sqlite3_finalize(st);
-    return rc;
+    return cat_convs_take(c, st, fn, ctx, e);
 }
 
-#define TURN_COLUMNS                                                                               \
-    "turns.id, turns.parent, turns.role, turns.text, turns.thought, turns.calls, turns.ids,"       \
-    " turns.finish, turns.stats, turns.created, turns.conversation"
-
-/* Fills t from a row of TURN_COLUMNS; ids is scratch that t borrows. */
-static void read_turn(sqlite3_stmt *st, struct catalog_turn *t, int32_t **ids)
-{
-    *t = (struct catalog_turn){
-        .id = sqlite3_column_int64(st, 0),
-        .parent = sqlite3_column_int64(st, 1),
-        .calls = text_at(st, 5, NULL),
-        .finish = text_at(st, 7, NULL),
-        .stats = text_at(st, 8, NULL),
-        .created = sqlite3_column_int64(st, 9),
-    };
-    const char *role = text_at(st, 2, NULL);
-    for (int r = CAT_USER; role && r <= CAT_SYSTEM; r++) {
-        if (strcmp(role, roles[r]) == 0) {
-            t->role = (enum catalog_role)r;
-        }
-    }
-    t->text = text_at(st, 3, &t->text_n);
-    t->thought = text_at(st, 4, &t->thought_n);
-    const uint8_t *p = sqlite3_column_blob(st, 6);
-    size_t n = (size_t)sqlite3_column_bytes(st, 6) / 4;
-    if (n > 0) {
-        *ids = mem_realloc(*ids, n * sizeof **ids);
-        for (size_t k = 0; k < n; k++) {
-            uint32_t v = 0;
-            for (unsigned b = 0; b < 4; b++) {
-                v |= (uint32_t)p[4 * k + b] << (8 * b);
-            }
-            (*ids)[k] = (int32_t)v;
-        }
-        t->ids = *ids;
-        t->n_ids = n;
-    }
-}
-
-int catalog_turns(struct catalog *c, int64_t conv,
-                  bool (*fn)(void *ctx, const struct catalog_turn *t), void *ctx, struct err *e)
+int catalog_turns(struct catalog *c, int64_t conv, catalog_turn_fn fn, void *ctx, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int rc = prepare(c, "SELECT " TURN_COLUMNS " FROM turns WHERE conversation = ?1 ORDER BY id",
-                     &st, e);
+    int rc = cat_prepare(
+        c, "SELECT " TURN_COLUMNS " FROM turns WHERE conversation = ?1 ORDER BY id", &st, e);
     if (rc < 0) {
         return rc;
     }
     sqlite3_bind_int64(st, 1, conv);
-    int step = 0;
-    bool more = true;
-    int32_t *ids = NULL;
-    while (more && (step = sqlite3_step(st)) == SQLITE_ROW) {
-        struct catalog_turn t;
-        read_turn(st, &t, &ids);
-        more = fn(ctx, &t);
-    }
-    rc = !more || step == SQLITE_DONE ? 0 : fail(c, "read a conversation", e);
-    free(ids);
-    sqlite3_finalize(st);
-    return rc;
+    return cat_turns_take(c, st, fn, ctx, e);
 }
 
 /* The words as FTS5 strings, so that no character of theirs is an operator. */
@@ -531,24 +361,24 @@ int catalog_search(struct catalog *c, const char *words, int limit,
         return 0;
     }
     sqlite3_stmt *st = NULL;
-    int rc = prepare(c,
-                     "SELECT " TURN_COLUMNS " FROM words JOIN turns ON turns.id = words.rowid"
-                     " WHERE words MATCH ?1 ORDER BY rank LIMIT ?2",
-                     &st, e);
+    int rc = cat_prepare(c,
+                         "SELECT " TURN_COLUMNS " FROM words JOIN turns ON turns.id = words.rowid"
+                         " WHERE words MATCH ?1 ORDER BY rank LIMIT ?2",
+                         &st, e);
     if (rc < 0) {
         goto out;
     }
-    bind_text(st, 1, match.data, match.len);
+    cat_bind_text(st, 1, match.data, match.len);
     sqlite3_bind_int(st, 2, limit);
     int step = 0;
     bool more = true;
     int32_t *ids = NULL;
     while (more && (step = sqlite3_step(st)) == SQLITE_ROW) {
         struct catalog_turn t;
-        read_turn(st, &t, &ids);
-        more = fn(ctx, sqlite3_column_int64(st, 10), &t);
+        cat_read_turn(st, &t, &ids);
+        more = fn(ctx, sqlite3_column_int64(st, TURN_CONVERSATION), &t);
     }
-    rc = !more || step == SQLITE_DONE ? 0 : fail(c, "search it", e);
+    rc = !more || step == SQLITE_DONE ? 0 : cat_fail(c, "search it", e);
     free(ids);
     sqlite3_finalize(st);
 out:
@@ -559,12 +389,12 @@ out:
 int catalog_verify(struct catalog *c, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int rc = prepare(c, "PRAGMA integrity_check(1)", &st, e);
+    int rc = cat_prepare(c, "PRAGMA integrity_check(1)", &st, e);
     if (rc < 0) {
         return rc;
     }
     if (sqlite3_step(st) != SQLITE_ROW) {
-        rc = fail(c, "check it", e);
+        rc = cat_fail(c, "check it", e);
     } else if (strcmp((const char *)sqlite3_column_text(st, 0), "ok") != 0) {
         rc = err_set(e, QE_FORMAT, "%s is damaged: %s", c->path, sqlite3_column_text(st, 0));
     }

@@ -11,7 +11,11 @@
 /*
  * The catalogue of conversations: one SQLite database, write-ahead log, every
  * commit synced before the call returns. What is in it is the truth about what
- * was said. Several processes may have it open; one thread per handle.
+ * was said. A conversation is a tree of turns; its leaf is the turn it stands
+ * after. Several processes may have it open; one thread per handle. QE_FORMAT from
+ * any function: the database is damaged (sessions/salvage.h).
+ *
+ * Strings given to a callback live during the call; it returns false to end early.
  */
 struct catalog;
 
@@ -20,19 +24,28 @@ struct catalog;
  * file is left as it is. */
 int catalog_open(const char *path, struct catalog **out, struct err *e);
 void catalog_close(struct catalog *c);
+#define CATALOG_SCHEMA 2
 
 struct catalog_conv {
     int64_t id;
     int64_t created, updated; /* seconds since 1970 */
-    const char *title;        /* of the first user turn */
+    const char *title;        /* its name, or the beginning of the first user turn */
+    bool named;               /* the title was given */
+    bool pinned;              /* its states go last when there is no room */
     const char *model;
-    const char *system; /* NULL: none */
+    const char *system;    /* NULL: none */
+    const char *directory; /* where it was begun; NULL: unknown */
+    const char *tags;      /* with ", " between them; NULL: none */
+    int64_t leaf;          /* 0: nothing was said */
     int turns;
+    int64_t state_bytes; /* of its saved states */
 };
 
 enum catalog_role { CAT_USER, CAT_ASSISTANT, CAT_TOOL, CAT_SYSTEM };
+/* "user", "assistant", … */
+extern const char *const cat_roles[4];
 
-/* One message. In catalog_add and catalog_update, id and parent are ignored. */
+/* One message. In catalog_add and catalog_update, id, parent and created are ignored. */
 struct catalog_turn {
     int64_t id, parent; /* parent 0: the first */
     enum catalog_role role;
@@ -43,32 +56,99 @@ struct catalog_turn {
     const char *calls;  /* tool calls as JSON; NULL: none */
     const int32_t *ids; /* tokens drawn */
     size_t n_ids;
-    const char *finish; /* stop, length, cancelled, tool, error; NULL: unfinished */
-    const char *stats;  /* JSON object of counts, times and the seed; NULL: none */
+    const char
+        *finish; /* stop, length, cancelled, tool_calls, error, interrupted; NULL: unfinished */
+    const char *stats;    /* JSON object of counts and times; NULL: none */
+    const char *settings; /* JSON object of what it was asked with; NULL: none */
     int64_t created;
 };
 
+typedef bool (*catalog_conv_fn)(void *ctx, const struct catalog_conv *v);
+typedef bool (*catalog_turn_fn)(void *ctx, const struct catalog_turn *t);
+
+/* ---- conversations ---- */
+
+struct catalog_new {
+    const char *name;      /* NULL: the title comes from the first user turn */
+    const char *model;     /* NULL: unknown */
+    const char *system;    /* NULL: none */
+    const char *directory; /* NULL: unknown */
+};
 /* A new, empty conversation. */
-int catalog_begin(struct catalog *c, const char *model, const char *system, int64_t *conv,
-                  struct err *e);
-/* Appends a turn to a conversation, after parent (0: as its first). */
+int catalog_begin(struct catalog *c, const struct catalog_new *n, int64_t *conv, struct err *e);
+/* All its turns go too; not the files of its states (store_gc). QE_NOTFOUND. */
+int catalog_remove(struct catalog *c, int64_t conv, struct err *e);
+int catalog_rename(struct catalog *c, int64_t conv, const char *name, struct err *e);
+int catalog_pin(struct catalog *c, int64_t conv, bool pinned, struct err *e);
+/* Adds or takes away a tag. */
+int catalog_tag(struct catalog *c, int64_t conv, const char *tag, bool on, struct err *e);
+/* The system prompt and the model that the turns from now on have. */
+int catalog_retarget(struct catalog *c, int64_t conv, const char *model, const char *system,
+                     struct err *e);
+/* The turn that the conversation stands after: one of its own, or 0. */
+int catalog_set_leaf(struct catalog *c, int64_t conv, int64_t turn, struct err *e);
+/* A new conversation that begins with what the other one says up to a turn (0: up to its
+ * leaf), and may use the same states. name NULL: the other's title. */
+int catalog_fork(struct catalog *c, int64_t conv, int64_t turn, const char *name, int64_t *fork,
+                 struct err *e);
+
+/* The conversation that is meant by an id, a whole title, or the beginning of just one
+ * title. QE_NOTFOUND; QE_USAGE when several are meant (the message names some). */
+int catalog_find(struct catalog *c, const char *what, int64_t *conv, struct err *e);
+/* The latest that was given this name; *conv 0: none. */
+int catalog_named(struct catalog *c, const char *name, int64_t *conv, struct err *e);
+/* The latest that was begun in a directory (NULL: anywhere); *conv 0: none. */
+int catalog_last(struct catalog *c, const char *directory, int64_t *conv, struct err *e);
+/* QE_NOTFOUND. */
+int catalog_get(struct catalog *c, int64_t conv, catalog_conv_fn fn, void *ctx, struct err *e);
+/* Latest first, at most limit. */
+int catalog_list(struct catalog *c, int limit, catalog_conv_fn fn, void *ctx, struct err *e);
+
+/* ---- turns ---- */
+
+/* Appends a turn to a conversation, after parent (0: as its first). The leaf stays. */
 int catalog_add(struct catalog *c, int64_t conv, int64_t parent, const struct catalog_turn *t,
                 int64_t *id, struct err *e);
 /* Replaces what is recorded of a turn, except its role and place. */
 int catalog_update(struct catalog *c, int64_t id, const struct catalog_turn *t, struct err *e);
-int catalog_remove(struct catalog *c, int64_t conv, struct err *e);
-
-/* Latest first, at most limit; what is pointed to lives during the call of fn.
- * fn returns false to end early. */
-int catalog_list(struct catalog *c, int limit, bool (*fn)(void *ctx, const struct catalog_conv *v),
-                 void *ctx, struct err *e);
-/* The turns of a conversation in the order they were added. */
-int catalog_turns(struct catalog *c, int64_t conv,
-                  bool (*fn)(void *ctx, const struct catalog_turn *t), void *ctx, struct err *e);
+/* The turns of a conversation in the order they were added, every branch. */
+int catalog_turns(struct catalog *c, int64_t conv, catalog_turn_fn fn, void *ctx, struct err *e);
+/* Those from the first to a turn (0: to the leaf). */
+int catalog_path(struct catalog *c, int64_t conv, int64_t turn, catalog_turn_fn fn, void *ctx,
+                 struct err *e);
 /* Turns whose text holds all the words, best first. */
 int catalog_search(struct catalog *c, const char *words, int limit,
                    bool (*fn)(void *ctx, int64_t conv, const struct catalog_turn *t), void *ctx,
                    struct err *e);
+/* Conversations with an answer that was never finished: a writer is at work, or died. */
+int catalog_unfinished(struct catalog *c, catalog_conv_fn fn, void *ctx, struct err *e);
+/* Ends such answers of a conversation that has no writer as "interrupted"; the last that
+ * said something becomes the leaf. *tokens: how many it has; *n: how many there were. */
+int catalog_recover(struct catalog *c, int64_t conv, int *n, int *tokens, struct err *e);
+
+/* ---- saved states ---- */
+
+struct catalog_state {
+    const char *file;   /* a name in the folder of states */
+    const char *compat; /* hexadecimal */
+    int64_t turn, conv; /* the turn it stands after; several may share a file */
+    int64_t tokens, bytes;
+    int64_t used;    /* when, in seconds */
+    bool pinned;     /* of its conversation */
+    bool superseded; /* a later turn on the same branch has one too */
+};
+typedef bool (*catalog_state_fn)(void *ctx, const struct catalog_state *s);
+
+int catalog_state_add(struct catalog *c, const struct catalog_state *s, struct err *e);
+/* Forgets a file, whichever turns it belonged to. */
+int catalog_state_remove(struct catalog *c, const char *file, struct err *e);
+int catalog_state_used(struct catalog *c, const char *file, struct err *e);
+/* Those of a turn (0: the leaf) and the turns before it, nearest first. */
+int catalog_states_for(struct catalog *c, int64_t conv, int64_t turn, catalog_state_fn fn,
+                       void *ctx, struct err *e);
+/* All of them, in the order they should go in: superseded ones first, pinned ones last,
+ * else the longest unused. */
+int catalog_states(struct catalog *c, catalog_state_fn fn, void *ctx, struct err *e);
 
 /* SQLite's own check of the whole file: 0 or QE_FORMAT with its first finding. */
 int catalog_verify(struct catalog *c, struct err *e);

@@ -18,8 +18,11 @@
 
 #include <cmocka.h>
 #include <sqlite3.h>
+#include <zstd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
+#include "base/mem.h"
 #include "sessions/catalog.h"
 
 static char dir[] = "/tmp/quasar-catalog-XXXXXX";
@@ -40,6 +43,18 @@ static struct catalog *open_ok(void)
         fail_msg("%s", e.msg);
     }
     return c;
+}
+
+static int64_t begin(struct catalog *c, const char *system)
+{
+    const struct catalog_new n = {.model = "demo", .system = system, .directory = "/home/me"};
+    int64_t id = 0;
+    struct err e = ERR_INIT;
+    int rc = catalog_begin(c, &n, &id, &e);
+    if (rc != 0) {
+        fail_msg("%s", e.msg);
+    }
+    return id;
 }
 
 static int64_t add(struct catalog *c, int64_t conv, int64_t parent, enum catalog_role role,
@@ -96,9 +111,7 @@ static void round_trip(void **state)
     (void)state;
     fresh();
     struct catalog *c = open_ok();
-    int64_t a = 0, b = 0;
-    assert_int_equal(catalog_begin(c, "demo", "Be kind.", &a, NULL), 0);
-    assert_int_equal(catalog_begin(c, "demo", NULL, &b, NULL), 0);
+    const int64_t a = begin(c, "Be kind."), b = begin(c, NULL);
     int64_t q = add(c, a, 0, CAT_USER, "Gr\xC3\xBC\xC3\x9F Gott\nsecond line");
     int64_t r = add(c, a, q, CAT_ASSISTANT, "");
     int32_t ids[] = {1, 70000, 0, -1, INT32_MAX};
@@ -163,8 +176,7 @@ static void is_private(void **state)
     fresh();
     umask(0);
     struct catalog *c = open_ok();
-    int64_t a = 0;
-    assert_int_equal(catalog_begin(c, "demo", NULL, &a, NULL), 0);
+    begin(c, NULL);
     struct stat st;
     char p[300];
     const char *const ends[] = {"", "-wal", "-shm"};
@@ -231,8 +243,7 @@ static void damage_is_an_error(void **state)
     (void)state;
     fresh();
     struct catalog *c = open_ok();
-    int64_t a = 0;
-    assert_int_equal(catalog_begin(c, "demo", NULL, &a, NULL), 0);
+    const int64_t a = begin(c, NULL);
     int64_t last = 0;
     for (int i = 0; i < 60; i++) {
         char text[400];
@@ -286,7 +297,8 @@ static _Noreturn void append_for_ever(int fd)
 {
     struct catalog *c = NULL;
     int64_t conv = 0, last = 0;
-    if (catalog_open(path, &c, NULL) < 0 || catalog_begin(c, "demo", NULL, &conv, NULL) < 0) {
+    const struct catalog_new new = {.model = "demo"};
+    if (catalog_open(path, &c, NULL) < 0 || catalog_begin(c, &new, &conv, NULL) < 0) {
         _exit(3);
     }
     for (int i = 0;; i++) {
@@ -312,7 +324,7 @@ static void killed_at_any_moment(void **state)
     fresh();
     catalog_close(open_ok());
     unsigned seed = 11;
-    int rounds = getenv("QUASAR_LONG") ? 500 : 25;
+    int rounds = getenv("QUASAR_LONG") ? 500 : 20;
     int64_t total = 0;
     for (int round = 0; round < rounds; round++) {
         int p[2];
@@ -365,7 +377,8 @@ static void full_disk(void **state)
         struct catalog *c = NULL;
         int64_t conv = 0, id = 0;
         int good = 0, bad = 0;
-        if (catalog_open(path, &c, NULL) < 0 || catalog_begin(c, "demo", NULL, &conv, NULL) < 0) {
+        const struct catalog_new new = {.model = "demo"};
+        if (catalog_open(path, &c, NULL) < 0 || catalog_begin(c, &new, &conv, NULL) < 0) {
             _exit(3);
         }
         static char text[8192];
@@ -436,6 +449,332 @@ static void unwritable_folder(void **state)
     assert_true(e.msg[0] != 0);
 }
 
+/* Turns as "id:text " in the order they come. */
+static bool see_text(void *ctx, const struct catalog_turn *t)
+{
+    struct seen *s = ctx;
+    s->n++;
+    buf_printf(&s->all, "%d:%s ", (int)t->id, t->text);
+    return true;
+}
+
+static void path_is(struct catalog *c, int64_t conv, int64_t turn, const char *want)
+{
+    struct seen s = {0};
+    assert_int_equal(catalog_path(c, conv, turn, see_text, &s, NULL), 0);
+    assert_string_equal(s.all.data ? s.all.data : "", want);
+    buf_free(&s.all);
+}
+
+static bool see_all(void *ctx, const struct catalog_conv *v)
+{
+    struct seen *s = ctx;
+    s->n++;
+    buf_printf(&s->all, "%d %s%s%s leaf %d dir %s tags %s\n", (int)v->id, v->title,
+               v->named ? " named" : "", v->pinned ? " pinned" : "", (int)v->leaf,
+               v->directory ? v->directory : "-", v->tags ? v->tags : "-");
+    return true;
+}
+
+static void conv_is(struct catalog *c, int64_t conv, const char *want)
+{
+    struct seen s = {0};
+    assert_int_equal(catalog_get(c, conv, see_all, &s, NULL), 0);
+    assert_string_equal(s.all.data, want);
+    buf_free(&s.all);
+}
+
+static void branches(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    const int64_t a = begin(c, NULL), b = begin(c, NULL);
+    const int64_t q1 = add(c, a, 0, CAT_USER, "one"), r1 = add(c, a, q1, CAT_ASSISTANT, "two");
+    const int64_t q2 = add(c, a, r1, CAT_USER, "three"), r2 = add(c, a, q2, CAT_ASSISTANT, "four");
+    const int64_t q3 = add(c, a, r1, CAT_USER, "five"), r3 = add(c, a, q3, CAT_ASSISTANT, "six");
+    const int64_t other = add(c, b, 0, CAT_USER, "elsewhere");
+    path_is(c, a, 0, ""); /* no leaf yet */
+    assert_int_equal(catalog_set_leaf(c, a, r3, &e), 0);
+    path_is(c, a, 0, "1:one 2:two 5:five 6:six ");
+    path_is(c, a, r2, "1:one 2:two 3:three 4:four ");
+    path_is(c, a, q1, "1:one ");
+    path_is(c, a, other, ""); /* another conversation's */
+    assert_int_equal(catalog_set_leaf(c, a, other, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_set_leaf(c, 99, r3, &e), QE_NOTFOUND);
+    /* a copy of a branch goes its own way */
+    int64_t f = 0;
+    assert_int_equal(catalog_fork(c, a, r2, "branch two", &f, &e), 0);
+    path_is(c, f, 0, "8:one 9:two 10:three 11:four ");
+    add(c, f, 11, CAT_USER, "only here");
+    path_is(c, a, 0, "1:one 2:two 5:five 6:six ");
+    conv_is(c, f, "3 branch two named leaf 11 dir /home/me tags -\n");
+    assert_int_equal(catalog_fork(c, a, other, NULL, &f, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_fork(c, 99, 0, NULL, &f, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_fork(c, a, 0, NULL, &f, &e), 0);
+    conv_is(c, f, "4 one leaf 16 dir /home/me tags -\n");
+    struct seen s = {0};
+    assert_int_equal(catalog_list(c, 10, see_conv, &s, NULL), 0);
+    assert_int_equal(s.n, 4); /* what failed left nothing */
+    buf_free(&s.all);
+    /* names, pins, tags */
+    assert_int_equal(catalog_rename(c, a, "The plan", &e), 0);
+    assert_int_equal(catalog_pin(c, a, true, &e), 0);
+    assert_int_equal(catalog_tag(c, a, "work", true, &e), 0);
+    assert_int_equal(catalog_tag(c, a, "work", true, &e), 0);
+    assert_int_equal(catalog_tag(c, a, "c", true, &e), 0);
+    conv_is(c, a, "1 The plan named pinned leaf 6 dir /home/me tags c, work\n");
+    assert_int_equal(catalog_tag(c, a, "work", false, &e), 0);
+    assert_int_equal(catalog_pin(c, a, false, &e), 0);
+    conv_is(c, a, "1 The plan named leaf 6 dir /home/me tags c\n");
+    assert_int_equal(catalog_rename(c, 99, "x", &e), QE_NOTFOUND);
+    assert_int_equal(catalog_pin(c, 99, true, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_tag(c, 99, "x", true, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_retarget(c, 99, "m", NULL, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_retarget(c, a, "m", "be brief", &e), 0);
+    add(c, a, r3, CAT_USER, "a title is kept");
+    conv_is(c, a, "1 The plan named leaf 6 dir /home/me tags c\n");
+    /* removing takes what hangs on it */
+    assert_int_equal(catalog_remove(c, a, &e), 0);
+    path_is(c, a, 0, "");
+    assert_int_equal(catalog_verify(c, NULL), 0);
+    catalog_close(c);
+}
+
+static void finding(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    const char *const names[] = {"parser", "parser rewrite", "notes", "3", "100% sure", "_"};
+    for (size_t i = 0; i < 6; i++) {
+        const struct catalog_new n = {.name = names[i], .directory = i < 2 ? "/a" : "/b"};
+        int64_t id = 0;
+        assert_int_equal(catalog_begin(c, &n, &id, NULL), 0);
+        assert_int_equal(id, (int64_t)i + 1);
+    }
+    const struct {
+        const char *what;
+        int rc, id;
+    } cases[] = {
+        {"2", 0, 2}, {"parser", 0, 1},     {"parser r", 0, 2},     {"p", QE_USAGE, 0},
+        {"n", 0, 3}, {"3", 0, 3},          {"100", 0, 5},          {"%", QE_NOTFOUND, 0},
+        {"_", 0, 6}, {"", QE_NOTFOUND, 0}, {"99", QE_NOTFOUND, 0}, {"1x", QE_NOTFOUND, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t id = 0;
+        const int rc = catalog_find(c, cases[i].what, &id, &e);
+        if (rc != cases[i].rc || id != cases[i].id) {
+            fail_msg("\"%s\": %d, %d: %s", cases[i].what, rc, (int)id, e.msg);
+        }
+    }
+    int64_t id = 0;
+    assert_int_equal(catalog_find(c, "pars", &id, &e), QE_USAGE);
+    assert_non_null(strstr(e.msg, "1 \"parser\""));
+    assert_int_equal(catalog_named(c, "notes", &id, &e), 0);
+    assert_int_equal(id, 3);
+    assert_int_equal(catalog_named(c, "note", &id, &e), 0);
+    assert_int_equal(id, 0);
+    assert_int_equal(catalog_last(c, "/a", &id, &e), 0);
+    assert_int_equal(id, 2);
+    assert_int_equal(catalog_last(c, NULL, &id, &e), 0);
+    assert_int_equal(id, 6);
+    assert_int_equal(catalog_last(c, "/c", &id, &e), 0);
+    assert_int_equal(id, 0);
+    catalog_close(c);
+}
+
+static bool see_state(void *ctx, const struct catalog_state *t)
+{
+    struct seen *s = ctx;
+    s->n++;
+    buf_printf(&s->all, "%s@%d%s%s ", t->file, (int)t->turn, t->pinned ? " pinned" : "",
+               t->superseded ? " old" : "");
+    return true;
+}
+
+static void states_are(struct catalog *c, const char *want)
+{
+    struct seen s = {0};
+    assert_int_equal(catalog_states(c, see_state, &s, NULL), 0);
+    assert_string_equal(s.all.data ? s.all.data : "", want);
+    buf_free(&s.all);
+}
+
+static void state_files(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    const int64_t a = begin(c, NULL), b = begin(c, NULL);
+    int64_t last = 0;
+    for (int i = 0; i < 6; i++) {
+        last = add(c, a, last, i % 2 ? CAT_ASSISTANT : CAT_USER, "x");
+    }
+    assert_int_equal(catalog_set_leaf(c, a, 6, &e), 0);
+    const int64_t q = add(c, b, 0, CAT_USER, "y");
+    const struct {
+        const char *file;
+        int64_t turn;
+    } files[] = {{"f2", 2}, {"f4", 4}, {"g", q}, {"f4b", 4}};
+    for (size_t i = 0; i < 4; i++) {
+        const struct catalog_state s = {
+            .file = files[i].file, .turn = files[i].turn, .compat = "ab", .bytes = 100};
+        assert_int_equal(catalog_state_add(c, &s, &e), 0);
+        assert_int_equal(catalog_state_add(c, &s, &e), 0); /* once more is the same */
+    }
+    const struct catalog_state bad = {.file = "h", .turn = 77, .compat = "ab"};
+    assert_int_equal(catalog_state_add(c, &bad, &e), QE_NOTFOUND);
+    states_are(c, "f2@2 old f4@4 g@7 f4b@4 ");
+    assert_int_equal(catalog_pin(c, a, true, &e), 0);
+    states_are(c, "g@7 f2@2 pinned old f4@4 pinned f4b@4 pinned ");
+    struct seen s = {0};
+    assert_int_equal(catalog_states_for(c, a, 0, see_state, &s, &e), 0);
+    assert_string_equal(s.all.data, "f4b@4 f4@4 f2@2 ");
+    buf_free(&s.all);
+    memset(&s, 0, sizeof s);
+    assert_int_equal(catalog_states_for(c, a, 3, see_state, &s, &e), 0);
+    assert_string_equal(s.all.data, "f2@2 ");
+    buf_free(&s.all);
+    /* a copy of the branch may use the same files, which then belong to both */
+    int64_t f = 0;
+    assert_int_equal(catalog_fork(c, a, 4, NULL, &f, &e), 0);
+    assert_int_equal(catalog_remove(c, a, &e), 0);
+    memset(&s, 0, sizeof s);
+    assert_int_equal(catalog_states_for(c, f, 0, see_state, &s, &e), 0);
+    assert_int_equal(s.n, 3);
+    buf_free(&s.all);
+    assert_int_equal(catalog_state_remove(c, "f2", &e), 0);
+    states_are(c, "g@7 f4@11 f4b@11 ");
+    assert_int_equal(catalog_state_used(c, "f4", &e), 0);
+    catalog_close(c);
+}
+
+/* A writer died in the middle of two answers, one without a word yet. */
+static void unfinished_answers(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    const int64_t a = begin(c, NULL), b = begin(c, NULL);
+    const int64_t q = add(c, a, 0, CAT_USER, "q"), r = add(c, a, q, CAT_ASSISTANT, "");
+    const int32_t ids[] = {4, 5, 6};
+    struct catalog_turn t = {.text = "half an ans", .text_n = 11, .ids = ids, .n_ids = 3};
+    assert_int_equal(catalog_update(c, r, &t, &e), 0);
+    const int64_t q2 = add(c, b, 0, CAT_USER, "q");
+    add(c, b, q2, CAT_ASSISTANT, "");
+    struct seen s = {0};
+    assert_int_equal(catalog_unfinished(c, see_all, &s, &e), 0);
+    assert_int_equal(s.n, 2);
+    buf_free(&s.all);
+    int n = 0, tokens = 0;
+    assert_int_equal(catalog_recover(c, a, &n, &tokens, &e), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(tokens, 3);
+    path_is(c, a, 0, "1:q 2:half an ans ");
+    assert_int_equal(catalog_recover(c, a, &n, &tokens, &e), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(catalog_recover(c, b, &n, &tokens, &e), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(tokens, 0);
+    path_is(c, b, 0, "");
+    memset(&s, 0, sizeof s);
+    assert_int_equal(catalog_unfinished(c, see_all, &s, &e), 0);
+    assert_int_equal(s.n, 0);
+    catalog_close(c);
+}
+
+/* A database as version 1 of the schema left it. */
+static void an_old_one_is_brought_up(void **state)
+{
+    (void)state;
+    fresh();
+    const char *src = getenv("QUASAR_SRCDIR");
+    char from[500];
+    snprintf(from, sizeof from, "%s/tests/data/catalog-v1.db.zst", src ? src : ".");
+    struct buf z = BUF_INIT;
+    struct err e = ERR_INIT;
+    if (io_read_file(from, 1 << 20, &z, &e) != 0) {
+        fail_msg("%s", e.msg);
+    }
+    char *db = mem_alloc(1 << 20);
+    const size_t n = ZSTD_decompress(db, 1 << 20, z.data, z.len);
+    assert_false(ZSTD_isError(n));
+    buf_free(&z);
+    char *slash = strrchr(path, '/');
+    *slash = 0;
+    assert_int_equal(io_mkdirs(path, 0700, NULL), 0);
+    *slash = '/';
+    FILE *f = fopen(path, "w");
+    assert_int_equal(fwrite(db, 1, n, f), n);
+    fclose(f);
+    free(db);
+    /* two at once: one of them does it */
+    const pid_t pid = fork();
+    if (pid == 0) {
+        struct catalog *c = NULL;
+        _exit(catalog_open(path, &c, NULL) == 0 ? 0 : 1);
+    }
+    struct catalog *c = open_ok();
+    int status = 0;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(catalog_verify(c, NULL), 0);
+    conv_is(c, 1, "1 Which river is the longest? leaf 6 dir - tags -\n");
+    conv_is(c, 2, "2 Gr\xC3\xBC\xC3\x9F Gott leaf 8 dir - tags -\n");
+    conv_is(c, 3, "3  leaf 0 dir - tags -\n");
+    path_is(c, 1, 0,
+            "1:Which river is the longest?\nIn Europe. 2:The Volga. 5:And in Africa? 6:The Nile. ");
+    struct seen s = {0};
+    assert_int_equal(catalog_turns(c, 1, see_turn, &s, NULL), 0);
+    assert_int_equal(s.n, 6);
+    assert_non_null(strstr(s.all.data, "Let me think.||stop|{\"seed\":2}|5,6,7,2,"));
+    buf_free(&s.all);
+    memset(&s, 0, sizeof s);
+    assert_int_equal(catalog_search(c, "volga", 5, see_hit, &s, NULL), 0);
+    assert_string_equal(s.all.data, "1/2 ");
+    buf_free(&s.all);
+    memset(&s, 0, sizeof s);
+    assert_int_equal(catalog_unfinished(c, see_all, &s, NULL), 0);
+    assert_int_equal(s.n, 1);
+    buf_free(&s.all);
+    add(c, 1, 6, CAT_USER, "new");
+    catalog_close(c);
+}
+
+/* The list of 5,000 conversations is there at once. */
+static void long_lists_are_quick(void **state)
+{
+    (void)state;
+    fresh();
+    catalog_close(open_ok());
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    const char *sql =
+        "PRAGMA foreign_keys = ON; BEGIN; WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL"
+        " SELECT i + 1 FROM n WHERE i < 5000) INSERT INTO conversations(created, updated, title,"
+        " model) SELECT i, i, 'conversation ' || i, 'demo' FROM n;"
+        "INSERT INTO turns(conversation, role, text, created) SELECT id, 'user', 'text ' || id, 1"
+        " FROM conversations; COMMIT";
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    struct catalog *c = open_ok();
+    const int64_t t0 = clock_now(clock_real());
+    struct seen s = {0};
+    assert_int_equal(catalog_list(c, 5000, see_conv, &s, NULL), 0);
+    const double ms = 1000 * clock_seconds(clock_now(clock_real()) - t0);
+    assert_int_equal(s.n, 5000);
+    assert_int_equal(strncmp(s.all.data, "5000 conversation 5000|demo|-|1\n", 32), 0);
+    buf_free(&s.all);
+    printf("# 5,000 conversations listed in %.1f ms\n", ms);
+    assert_true(ms < 1000); /* a busy machine, or sanitizers; the aim is 50 */
+    catalog_close(c);
+}
+
 static int prepare(void **state)
 {
     (void)state;
@@ -460,6 +799,12 @@ int main(void)
         cmocka_unit_test(killed_at_any_moment),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(unwritable_folder),
+        cmocka_unit_test(branches),
+        cmocka_unit_test(finding),
+        cmocka_unit_test(state_files),
+        cmocka_unit_test(unfinished_answers),
+        cmocka_unit_test(an_old_one_is_brought_up),
+        cmocka_unit_test(long_lists_are_quick),
     };
     return cmocka_run_group_tests(tests, prepare, clean);
 }
