@@ -47,8 +47,8 @@ bool record_user(struct record *r, struct record_chat *c, const char *model, con
         return false;
     }
     struct err e = ERR_INIT;
-    const struct catalog_new n = {.model = model, .system = system};
-    if (c->conv == 0 && catalog_begin(r->catalog, &n, &c->conv, &e) < 0) {
+    const struct catalog_new fresh = {.model = model, .system = system};
+    if (c->conv == 0 && catalog_begin(r->catalog, &fresh, &c->conv, &e) < 0) {
         give_up(r, c, &e);
         return false;
     }
