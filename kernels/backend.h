@@ -254,6 +254,10 @@ struct be_ops {
     int (*page_copy)(struct backend *b, int dst, int src, struct err *e);
     int (*page_export)(struct backend *b, int page, void *out, struct err *e);
     int (*page_import)(struct backend *b, int page, const void *in, struct err *e);
+    /* Optional: host memory that blobs travel to and from the device fastest (pinned);
+     * freed before close. NULL: any memory is as good. */
+    int (*host_alloc)(struct backend *b, size_t bytes, void **out, struct err *e);
+    void (*host_free)(struct backend *b, void *p);
     /* For tests and score --states: fp32 copies. conv is [channels, 3] oldest
      * first; s is [v_heads, 128 (key), 128 (value)]; keys and values are
      * [n, kv_heads, 256] from position 0; the MTP layer's are layer shape.layers.

@@ -581,6 +581,8 @@ const struct be_ops *backend_cuda(void)
         .page_copy = cuda_page_copy,
         .page_export = cuda_page_export,
         .page_import = cuda_page_import,
+        .host_alloc = cuda_host_alloc,
+        .host_free = cuda_host_free,
         .read_gdn = cuda_read_gdn,
         .read_kv = cuda_read_kv,
     };

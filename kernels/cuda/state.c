@@ -163,6 +163,17 @@ int cuda_page_import(struct backend *b, int page, const void *in, struct err *e)
     return status ? cuda_fail(b, status, e) : cuda_finish(b, e);
 }
 
+int cuda_host_alloc(struct backend *b, size_t bytes, void **out, struct err *e)
+{
+    b->doing = "pinning host memory";
+    return result(b, rt_pin(b->rt, bytes, out), e);
+}
+
+void cuda_host_free(struct backend *b, void *p)
+{
+    rt_unpin(b->rt, p);
+}
+
 /* ---- views ---- */
 
 int cuda_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e)

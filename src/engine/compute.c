@@ -113,6 +113,7 @@ static int prefill_chunk(struct engine *g, struct seq *s, const struct engine_pr
         .mode = BE_PREFILL, .n_rows = n, .n_spans = 1, .spans = &span, .tokens = p->tokens + from};
     s->broken = true;
     s->ahead = -1;
+    s->pure = s->pure && s->len % BE_BLOCK == 0;
     rc = graph_main(&g->graph, &batch, e);
     if (rc == 0 && g->mtp) {
         rc = graph_mtp_follow(&g->graph, &batch, NULL, NULL, &g->scratch, e);
@@ -306,6 +307,7 @@ int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int 
     for (int i = 0, row = 0; i < batch.n_spans; row += spans[i++].n) {
         struct seq *s = &g->seqs[spans[i].slot];
         s->broken = true;
+        s->pure = false;
         ahead[i] = s->ahead == sorted[row];
         s->ahead = -1;
     }
@@ -404,6 +406,7 @@ int engine_commit(struct engine *g, const int *seqs, const int *keep, int n, str
         struct seq *s = &g->seqs[h->spans[i].slot];
         ahead[i] = s->ahead == h->tokens[row];
         s->broken = rows[i] > 0;
+        s->pure = s->pure && rows[i] == 0;
         s->ahead = rows[i] > 0 ? -1 : s->ahead;
     }
     rc = g->ops->fold(g->b, rows, e);

@@ -234,6 +234,7 @@ void engine_close(struct engine *g)
             kv_table_fini(&g->pool, &g->seqs[i].kv);
         }
         kv_pool_fini(&g->pool);
+        snaps_fini(g);
         rstate_fini(&g->slots);
         g->ops->close(g->b);
     }
@@ -286,6 +287,7 @@ int engine_seq_open(struct engine *g, int *seq, struct err *e)
         return rc;
     }
     g->seqs[slot].len = 0;
+    g->seqs[slot].pure = true;
     g->seqs[slot].broken = false;
     g->seqs[slot].ahead = -1;
     *seq = slot;
@@ -308,6 +310,7 @@ void engine_seq_reset(struct engine *g, int seq)
         g->held.n_spans = 0;
         kv_trim(&g->pool, &s->kv, 0);
         s->len = 0;
+        s->pure = true;
         s->ahead = -1;
         s->broken = g->ops->state_reset(g->b, seq, NULL) < 0;
     }
@@ -316,6 +319,11 @@ void engine_seq_reset(struct engine *g, int seq)
 int engine_seq_len(const struct engine *g, int seq)
 {
     return rstate_has(&g->slots, seq) ? g->seqs[seq].len : 0;
+}
+
+bool engine_seq_pure(const struct engine *g, int seq)
+{
+    return rstate_has(&g->slots, seq) && g->seqs[seq].pure && !g->seqs[seq].broken;
 }
 
 int engine_mtp_len(const struct engine *g, int seq)
@@ -345,6 +353,7 @@ int engine_seq_fork(struct engine *g, int dst, int src, struct err *e)
     }
     kv_share(&g->pool, &d->kv, &s->kv, s->len);
     d->len = s->len;
+    d->pure = s->pure;
     d->ahead = -1;
     d->broken = false;
     return 0;

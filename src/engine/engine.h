@@ -152,6 +152,41 @@ int engine_seq_import_piece(struct engine *g, int seq, const void *in, size_t n,
 void engine_state_compat(const struct engine *g, uint8_t compat[32], char *label,
                          size_t label_size);
 
+/* Whether the state is prefill's own and was cut on multiples of 64 only: to the bit what
+ * one prefill call over all its tokens gives. Decoded rows end that. */
+bool engine_seq_pure(const struct engine *g, int seq);
+
+/* ---- kept states ----
+ * The state of a sequence at the position where it stands, kept beside the sequences:
+ * recurrent and convolution state and the saved hidden row by value in host memory, the
+ * pages by reference (whoever writes into one of them gets a copy first). What is put back
+ * into any sequence goes on with the bits that were there. */
+struct engine_snap;
+/* QE_NOMEM: the host has no memory for it. */
+int engine_snap_take(struct engine *g, int seq, struct engine_snap **out, struct err *e);
+/* seq becomes what was kept, whatever it held. */
+int engine_snap_restore(struct engine *g, int seq, const struct engine_snap *s, struct err *e);
+void engine_snap_free(struct engine *g, struct engine_snap *s); /* NULL is allowed */
+int engine_snap_len(const struct engine_snap *s);
+bool engine_snap_pure(const struct engine_snap *s); /* as engine_seq_pure */
+/* Bytes that freeing it gives back: its values, and the pages that nothing else has.
+ * NULL: the values alone. */
+uint64_t engine_snap_bytes(const struct engine *g, const struct engine_snap *s);
+/* The same state as the blob of a sequence, a piece at a time (engine_seq_export_piece). */
+size_t engine_snap_state_size(const struct engine *g, const struct engine_snap *s);
+int engine_snap_export_piece(struct engine *g, const struct engine_snap *s, void *out, size_t *at,
+                             size_t budget, struct err *e);
+/* What all kept states take, and the pool of pages. */
+struct engine_kept {
+    int n;
+    uint64_t bytes; /* values, and pages that no sequence has */
+    int pages, pages_free, pages_kept;
+};
+struct engine_kept engine_kept(const struct engine *g);
+/* fn is called when no page is free in the middle of a call. It may free kept states and
+ * close sequences that the call is not about, nothing else, and returns whether it did. */
+void engine_on_full(struct engine *g, bool (*fn)(void *ctx), void *ctx);
+
 /* ---- computing ----
  * Results of the last computing call are numbered by output; they stay readable
  * until the next one. */

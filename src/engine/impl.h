@@ -13,6 +13,7 @@
 
 struct seq {
     int len;     /* tokens computed */
+    bool pure;   /* all of it is prefill's own, cut on the grid: as if computed at once */
     bool broken; /* the backend failed in the middle of a step */
     /* The MTP layer's cache holds a pair of the last hidden state and this token: the
      * first step of a draft made it. -1: none. */
@@ -35,6 +36,13 @@ struct held {
     int32_t tokens[BE_MAX_ROWS];
 };
 
+/* Kept states. Host memory of one goes to the next: pinning takes long. */
+struct snaps {
+    int n;        /* engine_snap that exist */
+    void **spare; /* blocks of state_size that none of them uses */
+    size_t n_spare, cap_spare;
+};
+
 struct engine {
     struct model_config m;
     struct model_weights w;
@@ -53,6 +61,7 @@ struct engine {
     struct kv_pool pool;
     struct rstate slots;
     struct seq *seqs; /* slots.n */
+    struct snaps snaps;
 
     int max_out;        /* outputs of one computing call at most */
     struct output *out; /* max_out */
@@ -77,6 +86,12 @@ int plan_make(struct engine *g, const struct engine_opts *o, struct be_opts *bo,
 char *plan_line(const struct engine_plan *p);
 /* Bytes of cache that a token takes. */
 uint64_t plan_token_bytes(const struct be_shape *s, enum be_kv kv);
+
+/* snapshot.c: frees the spare memory; every snapshot is gone by then. */
+void snaps_fini(struct engine *g);
+/* state.c: the first STATE_HEADER bytes of a state's blob. */
+enum { STATE_HEADER = 48 };
+void state_header(const struct engine *g, int len, bool pure, void *out);
 
 /* The sequence, or an error that names it. */
 int engine_seq_of(struct engine *g, int seq, struct seq **out, struct err *e);

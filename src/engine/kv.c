@@ -20,6 +20,7 @@ void kv_pool_init(struct kv_pool *p, const struct be_ops *ops, struct backend *b
     *p = (struct kv_pool){.ops = ops, .b = b, .n_pages = n_pages, .n_free = n_pages};
     p->free_list = mem_array((size_t)n_pages, sizeof *p->free_list);
     p->refs = mem_array((size_t)n_pages, sizeof *p->refs);
+    p->kept = mem_array((size_t)n_pages, sizeof *p->kept);
     for (int i = 0; i < n_pages; i++) {
         p->free_list[i] = n_pages - 1 - i;
     }
@@ -29,12 +30,26 @@ void kv_pool_fini(struct kv_pool *p)
 {
     free(p->free_list);
     free(p->refs);
+    free(p->kept);
     *p = (struct kv_pool){0};
+}
+
+/* Changes how many have a page, and how many of these keep it. */
+static void count(struct kv_pool *p, int32_t page, int refs, int kept)
+{
+    p->n_kept -= p->refs[page] > 0 && p->refs[page] == p->kept[page];
+    p->refs[page] += refs;
+    p->kept[page] += kept;
+    assert(p->kept[page] >= 0 && p->refs[page] >= p->kept[page]);
+    p->n_kept += p->refs[page] > 0 && p->refs[page] == p->kept[page];
+    if (p->refs[page] == 0) {
+        p->free_list[p->n_free++] = page;
+    }
 }
 
 static int take(struct kv_pool *p, int32_t *page, struct err *e)
 {
-    if (p->n_free == 0) {
+    if (p->n_free == 0 && !(p->full && p->full(p->full_ctx) && p->n_free > 0)) {
         return err_set(e, QE_NOMEM,
                        "the key/value cache is full (%d pages of %d tokens): close a sequence or "
                        "give a smaller --ctx",
@@ -47,10 +62,7 @@ static int take(struct kv_pool *p, int32_t *page, struct err *e)
 
 static void drop(struct kv_pool *p, int32_t page)
 {
-    assert(p->refs[page] > 0);
-    if (--p->refs[page] == 0) {
-        p->free_list[p->n_free++] = page;
-    }
+    count(p, page, -1, 0);
 }
 
 static void push(struct kv_table *t, int32_t page)
@@ -96,9 +108,36 @@ void kv_share(struct kv_pool *p, struct kv_table *dst, const struct kv_table *sr
 {
     kv_trim(p, dst, 0);
     for (int i = 0; i < kv_pages_for(len) && i < src->n; i++) {
-        p->refs[src->pages[i]]++;
+        count(p, src->pages[i], 1, 0);
         push(dst, src->pages[i]);
     }
+}
+
+void kv_keep(struct kv_pool *p, struct kv_table *dst, const struct kv_table *src, int len)
+{
+    *dst = (struct kv_table){0};
+    for (int i = 0; i < kv_pages_for(len) && i < src->n; i++) {
+        count(p, src->pages[i], 1, 1);
+        push(dst, src->pages[i]);
+    }
+}
+
+void kv_drop_kept(struct kv_pool *p, struct kv_table *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        count(p, t->pages[i], -1, -1);
+    }
+    free(t->pages);
+    *t = (struct kv_table){0};
+}
+
+int kv_alone(const struct kv_pool *p, const struct kv_table *t)
+{
+    int n = 0;
+    for (int i = 0; i < t->n; i++) {
+        n += p->refs[t->pages[i]] == 1;
+    }
+    return n;
 }
 
 void kv_trim(struct kv_pool *p, struct kv_table *t, int len)

@@ -1,6 +1,8 @@
 #ifndef QUASAR_ENGINE_KV_H
 #define QUASAR_ENGINE_KV_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "kernels/backend.h"
 
@@ -10,8 +12,14 @@ struct kv_pool {
     const struct be_ops *ops;
     struct backend *b;
     int n_pages, n_free;
+    int n_kept;         /* pages that no sequence has: only kept tables do */
     int32_t *free_list; /* the last of n_free is handed out next */
     int32_t *refs;
+    int32_t *kept; /* how many of the references are kept tables' */
+    /* Asked when no page is free, in the middle of kv_writable: gives tables of others
+     * back and returns whether there is a free page now. NULL: nobody can. */
+    bool (*full)(void *ctx);
+    void *full_ctx;
 };
 
 /* One sequence's pages, in order of position. */
@@ -30,6 +38,13 @@ int kv_writable(struct kv_pool *p, struct kv_table *t, int from, int to, struct 
 
 /* dst, emptied first, takes part in the pages of src that cover 0..len-1. */
 void kv_share(struct kv_pool *p, struct kv_table *dst, const struct kv_table *src, int len);
+
+/* The same for a table that no sequence has: it stands for a state that is kept, is
+ * never written, and goes with kv_drop_kept. */
+void kv_keep(struct kv_pool *p, struct kv_table *dst, const struct kv_table *src, int len);
+void kv_drop_kept(struct kv_pool *p, struct kv_table *t);
+/* How many of its pages nothing else has. */
+int kv_alone(const struct kv_pool *p, const struct kv_table *t);
 
 /* Gives pages beyond those that cover 0..len-1 back. */
 void kv_trim(struct kv_pool *p, struct kv_table *t, int len);

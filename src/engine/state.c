@@ -12,7 +12,7 @@
 #include "engine/impl.h"
 
 #define STATE_MAGIC   0x54535351U /* "QSST" */
-#define STATE_VERSION 1U
+#define STATE_VERSION 2U
 #define STATE_BITS    1U /* counts changes of what kernels compute, in any bit */
 
 struct header {
@@ -20,7 +20,9 @@ struct header {
     uint64_t model; /* hash of digest, geometry, cache format, backend */
     uint64_t state_size, page_size;
     int32_t len, pages;
+    int32_t pure, zero;
 };
+_Static_assert(sizeof(struct header) == STATE_HEADER, "the header's size");
 
 static uint64_t model_hash(const struct engine *g)
 {
@@ -31,6 +33,19 @@ static uint64_t model_hash(const struct engine *g)
     h = hash64(s->attention, (size_t)s->layers, h);
     h = hash64(g->ops->name, strlen(g->ops->name), h);
     return hash64(v, sizeof v, h);
+}
+
+void state_header(const struct engine *g, int len, bool pure, void *out)
+{
+    const struct header h = {.magic = STATE_MAGIC,
+                             .version = STATE_VERSION,
+                             .model = model_hash(g),
+                             .state_size = g->ops->state_size(g->b),
+                             .page_size = g->ops->page_size(g->b),
+                             .len = len,
+                             .pages = kv_pages_for(len),
+                             .pure = pure};
+    memcpy(out, &h, sizeof h);
 }
 
 static size_t size_of(const struct engine *g, int len)
@@ -85,15 +100,8 @@ int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, si
     size_t done = 0;
     char *p = out;
     if (*at == 0) {
-        struct header h = {.magic = STATE_MAGIC,
-                           .version = STATE_VERSION,
-                           .model = model_hash(g),
-                           .state_size = g->ops->state_size(g->b),
-                           .page_size = page,
-                           .len = s->len,
-                           .pages = pages};
-        memcpy(p, &h, sizeof h);
-        rc = g->ops->state_export(g->b, seq, p + sizeof h, e);
+        state_header(g, s->len, s->pure, p);
+        rc = g->ops->state_export(g->b, seq, p + STATE_HEADER, e);
         if (rc < 0) {
             return rc;
         }
@@ -135,7 +143,7 @@ static int check(const struct engine *g, const void *in, size_t n, struct header
         return err_set(e, QE_NOMEM, "the saved state has %d tokens; the window holds %d", h->len,
                        g->ctx);
     }
-    if (h->pages != kv_pages_for(h->len) || n != size_of(g, h->len)) {
+    if (h->pages != kv_pages_for(h->len) || (h->pure & ~1) || h->zero || n != size_of(g, h->len)) {
         return err_set(e, QE_FORMAT, "the saved state has %zu bytes instead of %zu", n,
                        size_of(g, h->len));
     }
@@ -177,6 +185,7 @@ int engine_seq_import_piece(struct engine *g, int seq, const void *in, size_t n,
     }
     if (*at == n) {
         s->len = h.len;
+        s->pure = h.pure;
     }
     return 0;
 }
@@ -239,6 +248,7 @@ int engine_seq_fill(struct engine *g, int seq, int len, struct err *e)
         return rc;
     }
     s->len = len;
+    s->pure = false;
     return 0;
 }
 

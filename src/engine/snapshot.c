@@ -1,0 +1,186 @@
+/* Kept states: values in host memory, pages by reference. The values' memory is
+ * pinned where the backend wants that, and goes from one state to the next because
+ * pinning takes longer than the copy. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/impl.h"
+
+struct engine_snap {
+    int len;
+    bool pure;
+    void *values; /* be_ops.state_size bytes */
+    struct kv_table kv;
+};
+
+/* ---- memory ---- */
+
+static int take_values(struct engine *g, void **out, struct err *e)
+{
+    struct snaps *m = &g->snaps;
+    if (m->n_spare > 0) {
+        *out = m->spare[--m->n_spare];
+        return 0;
+    }
+    const size_t n = g->ops->state_size(g->b);
+    if (g->ops->host_alloc) {
+        return g->ops->host_alloc(g->b, n, out, e);
+    }
+    *out = malloc(n);
+    return *out ? 0 : err_set(e, QE_NOMEM, "no memory for the %zu bytes of a kept state", n);
+}
+
+static void give_values(struct engine *g, void *values)
+{
+    struct snaps *m = &g->snaps;
+    if (m->n_spare == m->cap_spare) {
+        m->cap_spare = m->cap_spare ? 2 * m->cap_spare : 8;
+        m->spare = mem_realloc(m->spare, m->cap_spare * sizeof *m->spare);
+    }
+    m->spare[m->n_spare++] = values;
+}
+
+void snaps_fini(struct engine *g)
+{
+    struct snaps *m = &g->snaps;
+    for (size_t i = 0; i < m->n_spare; i++) {
+        if (g->ops->host_free) {
+            g->ops->host_free(g->b, m->spare[i]);
+        } else {
+            free(m->spare[i]);
+        }
+    }
+    free(m->spare);
+    *m = (struct snaps){0};
+}
+
+/* ---- taking and putting back ---- */
+
+int engine_snap_take(struct engine *g, int seq, struct engine_snap **out, struct err *e)
+{
+    struct seq *s = NULL;
+    void *values = NULL;
+    int rc = engine_seq_of(g, seq, &s, e);
+    if (rc == 0 && s->broken) {
+        rc = err_set(e, QE_INTERNAL, "sequence %d failed in the middle of a step", seq);
+    }
+    rc = rc < 0 ? rc : take_values(g, &values, e);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = g->ops->state_export(g->b, seq, values, e);
+    if (rc < 0) {
+        give_values(g, values);
+        return rc;
+    }
+    struct engine_snap *k = mem_zalloc(sizeof *k);
+    k->len = s->len;
+    k->pure = s->pure;
+    k->values = values;
+    kv_keep(&g->pool, &k->kv, &s->kv, s->len);
+    g->snaps.n++;
+    *out = k;
+    return 0;
+}
+
+int engine_snap_restore(struct engine *g, int seq, const struct engine_snap *k, struct err *e)
+{
+    struct seq *s = NULL;
+    int rc = engine_seq_of(g, seq, &s, e);
+    if (rc == 0 && k->len > g->ctx) {
+        rc = err_set(e, QE_NOMEM, "the kept state has %d tokens; the window holds %d", k->len,
+                     g->ctx);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    g->held.n_spans = 0;
+    s->ahead = -1;
+    rc = g->ops->state_import(g->b, seq, k->values, e);
+    if (rc < 0) {
+        engine_seq_reset(g, seq);
+        return rc;
+    }
+    kv_share(&g->pool, &s->kv, &k->kv, k->len);
+    s->len = k->len;
+    s->pure = k->pure;
+    s->broken = false;
+    return 0;
+}
+
+void engine_snap_free(struct engine *g, struct engine_snap *k)
+{
+    if (k) {
+        kv_drop_kept(&g->pool, &k->kv);
+        give_values(g, k->values);
+        g->snaps.n--;
+        free(k);
+    }
+}
+
+/* ---- looking ---- */
+
+int engine_snap_len(const struct engine_snap *k)
+{
+    return k->len;
+}
+
+bool engine_snap_pure(const struct engine_snap *k)
+{
+    return k->pure;
+}
+
+uint64_t engine_snap_bytes(const struct engine *g, const struct engine_snap *k)
+{
+    const int alone = k ? kv_alone(&g->pool, &k->kv) : 0;
+    return g->ops->state_size(g->b) + (uint64_t)alone * g->ops->page_size(g->b);
+}
+
+struct engine_kept engine_kept(const struct engine *g)
+{
+    return (struct engine_kept){.n = g->snaps.n,
+                                .bytes = (uint64_t)g->snaps.n * g->ops->state_size(g->b) +
+                                         (uint64_t)g->pool.n_kept * g->ops->page_size(g->b),
+                                .pages = g->pool.n_pages,
+                                .pages_free = g->pool.n_free,
+                                .pages_kept = g->pool.n_kept};
+}
+
+void engine_on_full(struct engine *g, bool (*fn)(void *ctx), void *ctx)
+{
+    g->pool.full = fn;
+    g->pool.full_ctx = ctx;
+}
+
+/* ---- as a blob ---- */
+
+size_t engine_snap_state_size(const struct engine *g, const struct engine_snap *k)
+{
+    return STATE_HEADER + g->ops->state_size(g->b) + (size_t)k->kv.n * g->ops->page_size(g->b);
+}
+
+int engine_snap_export_piece(struct engine *g, const struct engine_snap *k, void *out, size_t *at,
+                             size_t budget, struct err *e)
+{
+    const size_t values = g->ops->state_size(g->b), page = g->ops->page_size(g->b);
+    size_t done = 0;
+    char *p = out;
+    if (*at == 0) {
+        state_header(g, k->len, k->pure, p);
+        memcpy(p + STATE_HEADER, k->values, values);
+        *at = done = STATE_HEADER + values;
+    }
+    for (int i = (int)((*at - STATE_HEADER - values) / page);
+         i < k->kv.n && (done == 0 || done < budget); i++) {
+        int rc = g->ops->page_export(g->b, k->kv.pages[i], p + *at, e);
+        if (rc < 0) {
+            return rc;
+        }
+        *at += page;
+        done += page;
+    }
+    return 0;
+}

@@ -1,0 +1,346 @@
+/* Kept states of the engine on the demo model: whatever position they were taken at and
+ * whatever was computed in between, what is put back goes on with the same bits; pages
+ * and bytes come back; which states count as prefill's own. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/philox.h"
+#include "engine/engine.h"
+#include "format/container.h"
+
+#ifdef SANITIZED
+#define TEXT 330
+#define FEW  2
+#define MANY 5
+#else
+#define TEXT 600
+#define FEW  4
+#define MANY 9
+#endif
+
+static struct container *file;
+static int32_t text[1200];
+
+static int open_file(void **state)
+{
+    (void)state;
+    const char *dir = getenv("QUASAR_SRCDIR");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/models/demo.qsr", dir ? dir : ".");
+    struct err e = ERR_INIT;
+    if (container_open(path, false, &file, &e) < 0) {
+        fprintf(stderr, "%s\n", e.msg);
+        return -1;
+    }
+    for (int i = 0; i < 1200; i++) {
+        text[i] = (int32_t)(300 + philox_word(11, (uint32_t)i, PHILOX_TARGET, 0) % 6000);
+    }
+    return 0;
+}
+
+static int close_file(void **state)
+{
+    (void)state;
+    container_close(file);
+    return 0;
+}
+
+static void must(int rc, const struct err *e)
+{
+    if (rc < 0) {
+        fail_msg("%s", e->msg);
+    }
+}
+
+static struct engine *open_engine(int ctx, int slots, enum engine_kv kv)
+{
+    struct engine_opts o = {.backend = EB_CPU, .threads = 1, .slots = slots, .ctx = ctx, .kv = kv};
+    struct engine *g = NULL;
+    struct err e = ERR_INIT;
+    must(engine_open(file, &o, &g, &e), &e);
+    return g;
+}
+
+static int open_seq(struct engine *g)
+{
+    struct err e = ERR_INIT;
+    int seq = -1;
+    must(engine_seq_open(g, &seq, &e), &e);
+    return seq;
+}
+
+static void prefill(struct engine *g, int seq, int from, int to)
+{
+    struct err e = ERR_INIT;
+    struct engine_prefill p = {.seq = seq, .tokens = text + from, .n = to - from};
+    must(engine_prefill(g, &p, &e), &e);
+}
+
+static void step(struct engine *g, int seq, int32_t id)
+{
+    struct err e = ERR_INIT;
+    must(engine_decode(g, &seq, &id, 1, &e), &e);
+}
+
+static struct engine_snap *keep(struct engine *g, int seq)
+{
+    struct err e = ERR_INIT;
+    struct engine_snap *k = NULL;
+    must(engine_snap_take(g, seq, &k, &e), &e);
+    return k;
+}
+
+static void put_back(struct engine *g, int seq, const struct engine_snap *k)
+{
+    struct err e = ERR_INIT;
+    must(engine_snap_restore(g, seq, k, &e), &e);
+}
+
+/* What a sequence says next: drafts, then the logits of a prefill of 70 tokens' last row
+ * and of two steps. out: 3 * vocab logits and 4 drafts behind them. */
+static void go_on(struct engine *g, int seq, int at, float *out)
+{
+    struct err e = ERR_INIT;
+    const size_t vocab = (size_t)engine_info(g)->vocab;
+    int32_t drafts[4];
+    must(engine_mtp_draft(g, seq, text[at], 4, drafts, &e), &e);
+    for (int i = 0; i < 4; i++) {
+        out[3 * vocab + (size_t)i] = (float)drafts[i];
+    }
+    const int32_t last = 69;
+    struct engine_prefill p = {
+        .seq = seq, .tokens = text + at, .n = 70, .want = &last, .n_want = 1};
+    must(engine_prefill(g, &p, &e), &e);
+    must(engine_logits(g, 0, out, &e), &e);
+    for (int i = 0; i < 2; i++) {
+        step(g, seq, text[at + 70 + i]);
+        must(engine_logits(g, 0, out + (size_t)(1 + i) * vocab, &e), &e);
+    }
+}
+
+static size_t go_on_size(const struct engine *g)
+{
+    return 3 * (size_t)engine_info(g)->vocab + 4;
+}
+
+/* At each position: kept, gone on from, other things computed, put back into the same
+ * sequence and into another one, gone on from again. */
+static void goes_on_with_the_same_bits(enum engine_kv kv)
+{
+    struct engine *g = open_engine(2048, 3, kv);
+    const size_t n = go_on_size(g);
+    float *want = mem_array(n, sizeof *want), *got = mem_array(n, sizeof *got);
+    static const int at[] = {64, 63, 257, 255, 1, TEXT, 65, 256, 300};
+    const int n_at = kv == EKV_F16 ? MANY : FEW;
+    for (int i = 0; i < n_at; i++) {
+        const int a = open_seq(g), b = open_seq(g), other = open_seq(g);
+        prefill(g, a, 0, at[i]);
+        if (i % 2) { /* decoded rows too, some of them refused */
+            struct err e = ERR_INIT;
+            const int seqs[3] = {a, a, a}, two = 2;
+            must(engine_verify(g, seqs, text + at[i], 3, &e), &e);
+            must(engine_commit(g, &a, &two, 1, &e), &e);
+        }
+        struct engine_snap *k = keep(g, a);
+        const int len = engine_snap_len(k);
+        assert_int_equal(len, at[i] + 2 * (i % 2));
+        go_on(g, a, len, want);
+        prefill(g, other, 100, 400);
+        prefill(g, b, 7, 500);
+        put_back(g, b, k);
+        assert_int_equal(engine_seq_len(g, b), len);
+        go_on(g, b, len, got);
+        assert_memory_equal(got, want, n * sizeof *want);
+        put_back(g, a, k);
+        put_back(g, b, k); /* two sequences over the same pages */
+        go_on(g, a, len, got);
+        assert_memory_equal(got, want, n * sizeof *want);
+        engine_seq_close(g, a); /* the kept state outlives whom it was taken of */
+        go_on(g, b, len, got);
+        assert_memory_equal(got, want, n * sizeof *want);
+        engine_seq_close(g, b);
+        engine_seq_close(g, other);
+        assert_int_equal(engine_kept(g).n, 1);
+        assert_int_equal(engine_kept(g).pages_kept, (len + 255) / 256);
+        assert_int_equal(engine_kept(g).bytes, engine_snap_bytes(g, k));
+        engine_snap_free(g, k);
+        assert_int_equal(engine_kept(g).bytes, 0);
+        assert_int_equal(engine_kept(g).pages_free, engine_kept(g).pages);
+    }
+    free(want);
+    free(got);
+    engine_close(g);
+}
+
+static void exact_f16(void **state)
+{
+    (void)state;
+    goes_on_with_the_same_bits(EKV_F16);
+}
+
+static void exact_f8(void **state)
+{
+    (void)state;
+    goes_on_with_the_same_bits(EKV_F8);
+}
+
+static void exact_f32(void **state)
+{
+    (void)state;
+    goes_on_with_the_same_bits(EKV_F32);
+}
+
+/* A kept state in pieces is the blob of its sequence, and another engine goes on from it. */
+static void pieces_are_the_blob(void **state)
+{
+    (void)state;
+    struct engine *g = open_engine(2048, 2, EKV_F16), *h = open_engine(2048, 1, EKV_F16);
+    struct err e = ERR_INIT;
+    const int a = open_seq(g), c = open_seq(h);
+    prefill(g, a, 0, 320);
+    struct engine_snap *k = keep(g, a);
+    const size_t n = engine_seq_state_size(g, a);
+    uint8_t *whole = mem_alloc(n), *pieces = mem_alloc(n);
+    must(engine_seq_export(g, a, whole, &e), &e);
+    size_t at = 0;
+    assert_int_equal(engine_snap_state_size(g, k), n);
+    int calls = 0;
+    for (; at < n; calls++) {
+        must(engine_snap_export_piece(g, k, pieces, &at, 1, &e), &e);
+    }
+    assert_int_equal(calls, 3); /* the values, two pages */
+    assert_memory_equal(pieces, whole, n);
+    must(engine_seq_import(h, c, pieces, n, &e), &e);
+    assert_true(engine_seq_pure(h, c));
+    const size_t m = go_on_size(g);
+    float *want = mem_array(m, sizeof *want), *got = mem_array(m, sizeof *got);
+    go_on(g, a, 320, want);
+    go_on(h, c, 320, got);
+    assert_memory_equal(got, want, m * sizeof *want);
+    struct engine *f = open_engine(2048, 1, EKV_F8);
+    const int d = open_seq(f);
+    assert_int_equal(engine_seq_import(f, d, pieces, n, &e), QE_UNSUPPORTED);
+    engine_snap_free(g, k);
+    free(whole);
+    free(pieces);
+    free(want);
+    free(got);
+    engine_close(f);
+    engine_close(g);
+    engine_close(h);
+}
+
+static void what_is_pure(void **state)
+{
+    (void)state;
+    struct engine *g = open_engine(2048, 2, EKV_F16);
+    struct err e = ERR_INIT;
+    int a = open_seq(g), b = open_seq(g);
+    assert_true(engine_seq_pure(g, a));
+    prefill(g, a, 0, 64);
+    prefill(g, a, 64, 200); /* from the grid, to anywhere */
+    assert_true(engine_seq_pure(g, a));
+    prefill(g, a, 200, 256); /* from elsewhere */
+    assert_false(engine_seq_pure(g, a));
+    engine_seq_reset(g, a);
+    assert_true(engine_seq_pure(g, a));
+    prefill(g, a, 0, 64);
+    struct engine_snap *k = keep(g, a);
+    assert_true(engine_snap_pure(k));
+    int32_t drafts[2];
+    must(engine_mtp_draft(g, a, 5, 2, drafts, &e), &e);
+    assert_true(engine_seq_pure(g, a)); /* drafts leave nothing behind */
+    const int none = 0;
+    must(engine_verify(g, &a, text, 1, &e), &e);
+    must(engine_commit(g, &a, &none, 1, &e), &e);
+    assert_true(engine_seq_pure(g, a));
+    step(g, a, 5);
+    assert_false(engine_seq_pure(g, a));
+    must(engine_seq_fork(g, b, a, &e), &e);
+    assert_false(engine_seq_pure(g, b));
+    put_back(g, b, k);
+    assert_true(engine_seq_pure(g, b));
+    engine_snap_free(g, k);
+    engine_close(g);
+}
+
+/* ---- pages run out ---- */
+
+static struct engine_snap *hoard[4];
+static int asked;
+
+static bool give_up_one(void *ctx)
+{
+    asked++;
+    for (int i = 0; i < 4; i++) {
+        if (hoard[i]) {
+            engine_snap_free(ctx, hoard[i]);
+            hoard[i] = NULL;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void kept_states_make_room(void **state)
+{
+    (void)state;
+    struct engine *g = open_engine(768, 1, EKV_F16);
+    struct err e = ERR_INIT;
+    const int a = open_seq(g);
+    const int pages = engine_kept(g).pages;
+    assert_int_equal(pages, 4); /* the window and the drafts behind it */
+    prefill(g, a, 0, 700);
+    hoard[0] = keep(g, a);
+    engine_seq_reset(g, a);
+    assert_int_equal(engine_kept(g).pages_kept, 3);
+    prefill(g, a, 300, 400); /* what was free */
+    hoard[1] = keep(g, a);
+    struct engine_prefill p = {.seq = a, .tokens = text + 400, .n = 500};
+    assert_int_equal(engine_prefill(g, &p, &e), QE_NOMEM); /* nobody was named to ask */
+    assert_non_null(strstr(e.msg, "cache is full"));
+    engine_on_full(g, give_up_one, g);
+    engine_seq_reset(g, a);
+    prefill(g, a, 300, 400);
+    const int32_t last = 499;
+    p.want = &last;
+    p.n_want = 1;
+    must(engine_prefill(g, &p, &e), &e);
+    assert_true(asked > 0);
+    const size_t vocab = (size_t)engine_info(g)->vocab;
+    float *want = mem_array(vocab, sizeof *want), *got = mem_array(vocab, sizeof *got);
+    must(engine_logits(g, 0, got, &e), &e);
+    while (give_up_one(g)) {
+    }
+    engine_seq_reset(g, a);
+    prefill(g, a, 300, 400);
+    must(engine_prefill(g, &p, &e), &e);
+    must(engine_logits(g, 0, want, &e), &e);
+    assert_memory_equal(got, want, vocab * sizeof *want);
+    engine_seq_close(g, a);
+    assert_int_equal(engine_kept(g).n, 0);
+    assert_int_equal(engine_kept(g).pages_free, pages);
+    free(want);
+    free(got);
+    engine_close(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact_f16),    cmocka_unit_test(exact_f8),
+        cmocka_unit_test(exact_f32),    cmocka_unit_test(pieces_are_the_blob),
+        cmocka_unit_test(what_is_pure), cmocka_unit_test(kept_states_make_room),
+    };
+    return cmocka_run_group_tests_name("kept states", tests, open_file, close_file);
+}
