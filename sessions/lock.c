@@ -1,0 +1,147 @@
+/* One file per conversation under locks/, held by flock. A file that a dead
+ * process left is just a file; one that was removed while it was waited for is
+ * noticed by its inode. */
+#include "config.h"
+#include "sessions/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/io.h"
+#include "base/mem.h"
+
+struct session_lock {
+    int fd;
+};
+
+static char *path_of(const char *dir, int64_t conv)
+{
+    struct buf b = BUF_INIT;
+    buf_printf(&b, "%s/locks/%lld.lock", dir, (long long)conv);
+    return buf_take(&b);
+}
+
+/* What the holder wrote. */
+static pid_t read_pid(int fd)
+{
+    char text[32];
+    const ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0) {
+        return -1;
+    }
+    text[n] = 0;
+    const long pid = strtol(text, NULL, 10);
+    return pid > 0 && pid < INT32_MAX ? (pid_t)pid : -1;
+}
+
+static void write_pid(int fd)
+{
+    char text[32];
+    const int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(fd, 0) == 0) {
+        (void)io_pwrite_all(fd, text, (size_t)n, 0, "a lock", NULL); /* only for messages */
+    }
+}
+
+static int busy(int64_t conv, pid_t pid, struct err *e)
+{
+    char who[40] = "";
+    if (pid > 0) {
+        snprintf(who, sizeof who, " (process %ld)", (long)pid);
+    }
+    return err_set(e, QE_BUSY,
+                   "conversation %lld is open in another quasar%s: leave it there, or go on from a "
+                   "copy (quasar sessions fork %lld)",
+                   (long long)conv, who, (long long)conv);
+}
+
+/* Whether the file at path is still the one that is open. */
+static bool still_there(int fd, const char *path)
+{
+    struct stat mine, now;
+    return fstat(fd, &mine) == 0 && stat(path, &now) == 0 && mine.st_ino == now.st_ino &&
+           mine.st_dev == now.st_dev;
+}
+
+int lock_take(const char *dir, int64_t conv, struct session_lock **out, struct err *e)
+{
+    char *locks = io_join(dir, "locks");
+    int rc = io_mkdirs(locks, 0700, e);
+    free(locks);
+    if (rc < 0) {
+        return rc;
+    }
+    char *path = path_of(dir, conv);
+    int fd = -1;
+    for (;;) {
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0) {
+            rc = err_sys(e, QE_IO, errno, "cannot open %s", path);
+            break;
+        }
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+            rc = errno == EWOULDBLOCK ? busy(conv, read_pid(fd), e)
+                                      : err_sys(e, QE_IO, errno, "cannot lock %s", path);
+            break;
+        }
+        if (still_there(fd, path)) {
+            break;
+        }
+        close(fd);
+    }
+    free(path);
+    if (rc < 0) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return rc;
+    }
+    write_pid(fd);
+    *out = mem_zalloc(sizeof **out);
+    (*out)->fd = fd;
+    return 0;
+}
+
+void lock_release(struct session_lock *l)
+{
+    if (l) {
+        close(l->fd);
+        free(l);
+    }
+}
+
+pid_t lock_holder(const char *dir, int64_t conv)
+{
+    char *path = path_of(dir, conv);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    free(path);
+    if (fd < 0) {
+        return 0;
+    }
+    pid_t pid = 0;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        pid = read_pid(fd);
+    }
+    close(fd);
+    return pid;
+}
+
+void lock_forget(const char *dir, int64_t conv)
+{
+    char *path = path_of(dir, conv);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd >= 0) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && still_there(fd, path)) {
+            unlink(path);
+        }
+        close(fd);
+    }
+    free(path);
+}
