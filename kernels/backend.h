@@ -32,7 +32,13 @@
 #define BE_MAX_ROWS 16        /* rows of one decode step */
 #define BE_MAX_IDS  (1 << 18) /* that can be drawn: sums of their masses fit 64 bits */
 
-enum be_kv { BE_KV_F32, BE_KV_F16, BE_KV_F8 }; /* F8: E4M3, saturating, no scale */
+/* Formats of keys and values (kernels/kvq.h). F8: E4M3, saturating, no scale; the rest in
+ * bits of a key and of a value. */
+enum be_kv { BE_KV_F32, BE_KV_F16, BE_KV_F8, BE_KV_K8V4, BE_KV_K5V3, BE_KV_K3V3 };
+const char *be_kv_name(enum be_kv kv); /* "k5v3" */
+/* Bytes that a token takes in one layer, keys and values of all heads. */
+size_t be_kv_bytes(enum be_kv kv, int kv_heads);
+
 enum be_mode {
     BE_PREFILL, /* DeltaNet by blocks of BE_BLOCK; spans start on the grid, or
                    run a short first block up to it */
@@ -153,6 +159,7 @@ struct be_plan {
     uint64_t graphs;  /* set aside for opts.graphs of them */
     uint64_t margin;  /* left alone */
     int pages;        /* how many fit beside all that, 0 when not even the rest does */
+    bool fp8;         /* the device converts E4M3 by an instruction */
 };
 
 /* Figures since open. */
@@ -258,6 +265,8 @@ struct be_ops {
      * freed before close. NULL: any memory is as good. */
     int (*host_alloc)(struct backend *b, size_t bytes, void **out, struct err *e);
     void (*host_free)(struct backend *b, void *p);
+    /* Made-up keys and values of sane size, to measure with. */
+    int (*page_fill)(struct backend *b, int page, struct err *e);
     /* For tests and score --states: fp32 copies. conv is [channels, 3] oldest
      * first; s is [v_heads, 128 (key), 128 (value)]; keys and values are
      * [n, kv_heads, 256] from position 0; the MTP layer's are layer shape.layers.

@@ -6,7 +6,7 @@ q=${QUASAR_BIN:?}
 m=$src/models/demo.qsr
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-echo 1..20
+echo 1..22
 n=0
 result() { # result TEXT STATUS
     n=$((n + 1))
@@ -48,6 +48,19 @@ score -f - --json <"$tmp/text" && near "$(number nll "$tmp/out")" "$a" 1e-12
 result 'standard input is read' $?
 score -f "$tmp/text" && grep -q 'nats per token' "$tmp/out"
 result 'score without --json is for readers' $?
+
+score --tokens "$ids" --kv fp16 --against fp16 --json && grep -q '"kl":0.0,"flips":0,' "$tmp/out" &&
+    near "$(sed -n 's/^{[^{[]*"ref_nll":\([0-9.]*\).*/\1/p' "$tmp/out")" "$a" 1e-5
+result 'a cache format against itself changes nothing' $?
+refused 2 'leave --as decode' score -m "$m" --tokens 1,2 --against fp16 --as decode
+ok=$?
+score --tokens "$ids,$ids,$ids,$ids,$ids,$ids" --kv k3v3 --against fp16 --ctx 64 --json
+rc=$?
+for key in kv against tokens nll ref_nll kl flips flip_rate mean_moved p999_moved confident_and_wrong buckets from to; do
+    grep -q "\"$key\":" "$tmp/out" || rc=1
+done
+[ $ok -eq 0 ] && ! grep -q '"kl":0.0,' "$tmp/out" || rc=1
+result 'another cache format is compared by position' $rc
 
 refused 2 'score wants a text' score -m "$m" && refused 2 'not a token id' score -m "$m" --tokens 1,x &&
     refused 2 'outside 0 to 8191' score -m "$m" --tokens 1,8192 &&

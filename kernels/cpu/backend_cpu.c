@@ -694,6 +694,7 @@ const struct be_ops *backend_cpu(void)
         .page_copy = cpu_page_copy,
         .page_export = cpu_page_export,
         .page_import = cpu_page_import,
+        .page_fill = cpu_page_fill,
         .read_gdn = cpu_read_gdn,
         .read_kv = cpu_read_kv,
     };

@@ -35,7 +35,7 @@ struct backend {
     /* State: slots blobs of slot_floats, per DeltaNet layer the recurrent state
      * [v_heads][128][128] and the convolution's last inputs [3][channels], then
      * the saved hidden row. Pages: per attention layer keys, then values,
-     * [kv_heads][256][256]. */
+     * [kv_heads][256] rows (kvq.h). */
     int channels;
     size_t slot_floats, page_bytes, layer_bytes;
     struct cpu_map state, cache;
@@ -83,6 +83,7 @@ int cpu_state_import(struct backend *b, int slot, const void *in, struct err *e)
 int cpu_page_copy(struct backend *b, int dst, int src, struct err *e);
 int cpu_page_export(struct backend *b, int page, void *out, struct err *e);
 int cpu_page_import(struct backend *b, int page, const void *in, struct err *e);
+int cpu_page_fill(struct backend *b, int page, struct err *e);
 int cpu_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e);
 int cpu_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float *k, float *v,
                 struct err *e);

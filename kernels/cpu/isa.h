@@ -61,7 +61,7 @@ struct attn_args {
     enum be_kv kv;
     bool kv_only;
     uint8_t *cache;   /* pages of page_size bytes; this layer's part at offset: */
-    size_t page_size; /* keys [kv_heads][256][256], then values */
+    size_t page_size; /* keys [kv_heads][256] rows, then values */
     size_t offset;
 };
 

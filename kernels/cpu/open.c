@@ -53,11 +53,10 @@ static size_t arena_row(const struct be_shape *s, int channels)
 static int open_memory(struct backend *b, struct err *e)
 {
     const struct be_shape *s = &b->shape;
-    const size_t element = b->kv == BE_KV_F8 ? 1 : b->kv == BE_KV_F16 ? 2 : 4;
     const size_t layer =
         (size_t)s->v_heads * BE_DN_DIM * BE_DN_DIM + (size_t)(BE_CONV - 1) * (size_t)b->channels;
     b->slot_floats = ((size_t)b->n_gdn * layer + (size_t)s->hidden + 15) / 16 * 16;
-    b->layer_bytes = 2 * (size_t)s->kv_heads * BE_PAGE * BE_HEAD_DIM * element;
+    b->layer_bytes = BE_PAGE * be_kv_bytes(b->kv, s->kv_heads);
     b->page_bytes = b->layer_bytes * most(1, (size_t)b->n_attention + (s->mtp ? 1 : 0));
     int rc =
         map(&b->state, (size_t)b->slots, b->slot_floats * sizeof(float), "recurrent states", e);

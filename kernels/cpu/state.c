@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/geometry.h"
+#include "kernels/kvq.h"
 
 float *cpu_slot(const struct backend *b, int slot)
 {
@@ -106,6 +107,28 @@ int cpu_page_import(struct backend *b, int page, const void *in, struct err *e)
     return rc;
 }
 
+int cpu_page_fill(struct backend *b, int page, struct err *e)
+{
+    const size_t layers = b->page_bytes / b->layer_bytes, heads = (size_t)b->shape.kv_heads;
+    int rc = be_check_page(b->pages, page, e);
+    uint8_t *p = rc == 0 ? page_at(b, page) : NULL;
+    for (int which = 0; which < 2 && rc == 0; which++) {
+        const enum kvq_kind k = kvq_of(b->kv, which);
+        const size_t bytes = kvq_row_bytes(k);
+        for (int row = 0; row < BE_PAGE; row++) {
+            uint8_t made[BE_HEAD_DIM * sizeof(float)];
+            kvq_made_up(k, row, which, made);
+            for (size_t i = 0; i < layers * heads; i++) {
+                memcpy(p + i / heads * b->layer_bytes +
+                           (which ? heads * BE_PAGE * kvq_row_bytes(kvq_of(b->kv, 0)) : 0) +
+                           (i % heads * BE_PAGE + (size_t)row) * bytes,
+                       made, bytes);
+            }
+        }
+    }
+    return rc;
+}
+
 int cpu_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e)
 {
     int rc = be_check_slot(b->slots, slot, e);
@@ -145,15 +168,14 @@ int cpu_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float
         const uint8_t *p = page_at(b, pages[i / BE_PAGE]) + at;
         for (size_t j = 0; j < 2 * heads; j++) {
             float *out = j < heads ? k : v;
-            if (!out) {
-                continue;
-            }
-            out += ((size_t)i * heads + j % heads) * BE_HEAD_DIM;
-            size_t from = (j * BE_PAGE + (size_t)(i % BE_PAGE)) * BE_HEAD_DIM;
-            for (size_t d = 0; d < BE_HEAD_DIM; d++) {
-                out[d] = b->kv == BE_KV_F8    ? f8_to_f32(p[from + d])
-                         : b->kv == BE_KV_F16 ? f16_to_f32(((const uint16_t *)p)[from + d])
-                                              : ((const float *)p)[from + d];
+            const enum kvq_kind kind = kvq_of(b->kv, j >= heads);
+            const size_t keys = heads * BE_PAGE * kvq_row_bytes(kvq_of(b->kv, 0));
+            const size_t bytes = kvq_row_bytes(kind);
+            if (out) {
+                kvq_read(kind,
+                         p + (j < heads ? 0 : keys) +
+                             (j % heads * BE_PAGE + (size_t)(i % BE_PAGE)) * bytes,
+                         out + ((size_t)i * heads + j % heads) * BE_HEAD_DIM);
             }
         }
     }

@@ -583,6 +583,7 @@ const struct be_ops *backend_cuda(void)
         .page_import = cuda_page_import,
         .host_alloc = cuda_host_alloc,
         .host_free = cuda_host_free,
+        .page_fill = cuda_page_fill,
         .read_gdn = cuda_read_gdn,
         .read_kv = cuda_read_kv,
     };

@@ -292,6 +292,7 @@ int cuda_page_export(struct backend *b, int page, void *out, struct err *e);
 int cuda_page_import(struct backend *b, int page, const void *in, struct err *e);
 int cuda_host_alloc(struct backend *b, size_t bytes, void **out, struct err *e);
 void cuda_host_free(struct backend *b, void *p);
+int cuda_page_fill(struct backend *b, int page, struct err *e);
 int cuda_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e);
 int cuda_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float *k, float *v,
                  struct err *e);

@@ -40,10 +40,11 @@ static int check(const struct be_shape *shape, const struct be_weights *weights,
                  const struct be_opts *opts, struct err *e)
 {
     int rc = be_check_shape(shape, opts, e);
-    if (rc == 0 && opts->kv == BE_KV_F32) {
+    if (rc == 0 && opts->kv != BE_KV_F16 && opts->kv != BE_KV_F8) {
         rc = err_set(e, QE_UNSUPPORTED,
-                     "the CUDA backend keeps keys and values as fp16 or fp8: give --kv fp16, or "
-                     "--backend cpu");
+                     "the CUDA backend keeps keys and values as fp16 or fp8, not %s: give --kv "
+                     "fp16, or --backend cpu",
+                     be_kv_name(opts->kv));
     }
     rc = rc < 0 ? rc : check_widths(shape, e);
     return rc < 0 ? rc : be_check_weights(shape, weights, e);
@@ -57,12 +58,11 @@ static size_t most(size_t a, size_t b)
 static void state_sizes(struct backend *b)
 {
     const struct be_shape *s = &b->shape;
-    const size_t element = b->kv == BE_KV_F8 ? 1 : 2;
     b->channels = (2 * s->k_heads + s->v_heads) * BE_DN_DIM;
     b->s_floats = (size_t)b->n_gdn * (size_t)s->v_heads * BE_DN_DIM * BE_DN_DIM;
     b->conv_floats = (size_t)b->n_gdn * 2 * (size_t)(BE_CONV - 1) * (size_t)b->channels;
     b->slot_floats = (b->s_floats + b->conv_floats + (size_t)s->hidden + 63) / 64 * 64;
-    b->layer_bytes = 2 * (size_t)s->kv_heads * BE_PAGE * BE_HEAD_DIM * element;
+    b->layer_bytes = BE_PAGE * be_kv_bytes(b->kv, s->kv_heads);
     b->page_bytes = b->layer_bytes * most(1, (size_t)b->n_attention + (s->mtp ? 1 : 0));
 }
 
@@ -172,6 +172,7 @@ int cuda_plan(const struct be_shape *shape, const struct be_weights *weights,
     drive(b, &o);
     plan_inputs(b, opts, &n);
     cuda_plan_make(&n, out);
+    out->fp8 = info.cc >= 89;
     memcpy(out->device, info.name, sizeof out->device);
     outline_free(b);
     return 0;

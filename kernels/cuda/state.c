@@ -8,7 +8,9 @@
 
 #include "base/mem.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/kvlayout.h"
 #include "kernels/geometry.h"
+#include "kernels/kvq.h"
 
 float *cuda_slot(const struct backend *b, int slot)
 {
@@ -204,16 +206,35 @@ int cuda_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s,
     return rc;
 }
 
-/* Element d of row `row` of a head's keys or values. */
-static float element(const struct backend *b, const uint8_t *head, int row, int d)
+/* Where head j of all keys, then all values, begins in a layer's part of a page. */
+static size_t head_at(const struct backend *b, size_t j)
 {
-    const uint8_t *p = head + cu_kv_offset(b->kv, row, d);
-    if (b->kv == BE_KV_F8) {
-        return f8_to_f32(*p);
+    const size_t heads = (size_t)b->shape.kv_heads;
+    const size_t keys = BE_PAGE * kvq_row_bytes(kvq_of(b->kv, 0));
+    const size_t values = BE_PAGE * kvq_row_bytes(kvq_of(b->kv, 1));
+    return j < heads ? j * keys : heads * keys + (j - heads) * values;
+}
+
+int cuda_page_fill(struct backend *b, int page, struct err *e)
+{
+    const size_t layers = b->page_bytes / b->layer_bytes, heads = (size_t)b->shape.kv_heads;
+    uint8_t *made = mem_alloc(b->page_bytes);
+    memset(made, 0, b->page_bytes);
+    for (int row = 0; row < BE_PAGE; row++) {
+        for (int which = 0; which < 2; which++) {
+            uint8_t stored[BE_HEAD_DIM * sizeof(float)];
+            kvq_made_up(kvq_of(b->kv, which), row, which, stored);
+            for (size_t j = which ? heads : 0; j < heads * (which ? 2 : 1); j++) {
+                cu_kv_put(b->kv, which, made + head_at(b, j), row, stored);
+            }
+        }
     }
-    uint16_t half;
-    memcpy(&half, p, sizeof half);
-    return f16_to_f32(half);
+    for (size_t i = 1; i < layers; i++) {
+        memcpy(made + i * b->layer_bytes, made, b->layer_bytes);
+    }
+    const int rc = cuda_page_import(b, page, made, e);
+    free(made);
+    return rc;
 }
 
 int cuda_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float *k, float *v,
@@ -236,11 +257,10 @@ int cuda_read_kv(struct backend *b, int layer, const int32_t *pages, int n, floa
             if (!out) {
                 continue;
             }
-            out += ((size_t)i * heads + j % heads) * BE_HEAD_DIM;
-            const uint8_t *head_rows = page + at + j * (b->layer_bytes / (2 * heads));
-            for (int d = 0; d < BE_HEAD_DIM; d++) {
-                out[d] = element(b, head_rows, i % BE_PAGE, d);
-            }
+            uint8_t row[BE_HEAD_DIM * sizeof(float)];
+            cu_kv_get(b->kv, j >= heads, page + at + head_at(b, j), i % BE_PAGE, row);
+            kvq_read(kvq_of(b->kv, j >= heads), row,
+                     out + ((size_t)i * heads + j % heads) * BE_HEAD_DIM);
         }
     }
     free(page);

@@ -35,6 +35,7 @@ json_t *memplan_json(const struct engine_plan *p)
                   {"verify_width", p->verify_width},
                   {"max_draft", p->max_draft}};
     json_t *o = json_object();
+    json_object_set_new(o, "kv_format", json_string(p->kv_format));
     json_object_set_new(o, "device", json_str_lossy(p->device, strlen(p->device)));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         json_object_set_new(o, counts[i].name, json_integer(counts[i].v));

@@ -140,6 +140,20 @@ static int want_cuda(const struct conf *cf, int device, bool *cuda, char *note, 
     return 0;
 }
 
+enum engine_kv model_kv(const char *word)
+{
+    static const char *const words[] = {
+        [EKV_AUTO] = "auto", [EKV_F32] = "f32",   [EKV_F16] = "fp16",  [EKV_F8] = "fp8",
+        [EKV_K8V4] = "k8v4", [EKV_K5V3] = "k5v3", [EKV_K3V3] = "k3v3",
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            return (enum engine_kv)i;
+        }
+    }
+    return EKV_AUTO;
+}
+
 int model_engine_opts(const struct conf *cf, struct engine_opts *o, char *gpu_note, struct err *e)
 {
     struct engine_opts r = {.backend = EB_CPU,
@@ -149,11 +163,7 @@ int model_engine_opts(const struct conf *cf, struct engine_opts *o, char *gpu_no
                             .ctx = (int)conf_int(cf, "ctx", 0),
                             .fast_head = conf_flag(cf, "fast-head"),
                             .verify = conf_flag(cf, "verify-weights")};
-    const char *kv = conf_str(cf, "kv");
-    r.kv = strcmp(kv, "f32") == 0    ? EKV_F32
-           : strcmp(kv, "fp16") == 0 ? EKV_F16
-           : strcmp(kv, "fp8") == 0  ? EKV_F8
-                                     : EKV_AUTO;
+    r.kv = model_kv(conf_str(cf, "kv"));
     const char *path = conf_str(cf, "cuda-path");
     r.cuda_path = strcmp(path, "sm80") == 0   ? ECP_SM80
                   : strcmp(path, "sm90") == 0 ? ECP_SM90

@@ -31,6 +31,9 @@ struct model {
 /* Opens the file that --model names, then, with model_start, the engine: shows
  * progress and says once why no GPU is used, when standard error is a terminal.
  * tweak may change the options (vocab_used, chunk …) before; NULL: nothing. */
+/* The format that a word of --kv means. */
+enum engine_kv model_kv(const char *word);
+
 int model_open(const struct conf *cf, struct model *m, struct err *e);
 int model_start(const struct conf *cf, struct model *m, const struct engine_opts *tweak,
                 struct err *e);

@@ -18,7 +18,7 @@ const struct conf_opt options_table[] = {
      "SIMD path of the CPU backend", false},
     {"ctx", 0, CONF_INT, "auto", 64, 1 << 20, "auto", C_ENGINE, "N", "context window in tokens",
      false},
-    {"kv", 0, CONF_ENUM, "auto", NO_BOUNDS, "auto|f32|fp16|fp8", C_ENGINE, "FORMAT",
+    {"kv", 0, CONF_ENUM, "auto", NO_BOUNDS, "auto|f32|fp16|fp8|k8v4|k5v3|k3v3", C_ENGINE, "FORMAT",
      "format of the key/value cache", false},
     {"cuda-path", 0, CONF_ENUM, "auto", NO_BOUNDS, "auto|sm80|sm90", C_ENGINE, "NAME",
      "which CUDA kernels run", false},
@@ -98,14 +98,6 @@ const struct conf_opt options_table[] = {
     {"draft", 0, CONF_INT, "auto", 1, 15, "auto", C_GENERATE | C_BENCH, "N",
      "drafts of every round, instead of as many as pay", false},
 
-    /* what is kept */
-    {"prefix-memory", 0, CONF_INT, "auto", 0, 1 << 22, "auto", C_GENERATE, "MIB",
-     "memory for states of prompts, which later ones go on from; 0 keeps none", false},
-    {"prefix-every", 0, CONF_INT, "4096", 0, 1 << 20, NULL, C_GENERATE, "N",
-     "tokens between two states of a long prompt, a multiple of 64; 0: none between", false},
-    {"cache-generated", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_GENERATE, NULL,
-     "answers of others may be gone on from too: faster, not to the bit the same", false},
-
     /* how to answer */
     {"stats", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_RUN, NULL,
      "print counts and speeds to standard error", false},
@@ -125,6 +117,8 @@ const struct conf_opt options_table[] = {
      "add checksums of the hidden and recurrent state after the text", true},
     {"ref", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_SCORE, "FILE",
      "compare with a reference file and report the differences", true},
+    {"against", 0, CONF_ENUM, NULL, NO_BOUNDS, "f32|fp16|fp8|k8v4|k5v3|k3v3", C_SCORE, "FORMAT",
+     "what another format of the key/value cache changes, by position", true},
     {"as", 0, CONF_ENUM, "prefill", NO_BOUNDS, "prefill|decode", C_SCORE, "HOW",
      "which path computes", true},
 

@@ -332,6 +332,30 @@ static int compare(const struct scorer *s, const struct conf *cf, struct err *e)
     return ok ? 0 : err_set(e, QE_FORMAT, "%s: the differences exceed the limits", path);
 }
 
+/* A second engine beside the first, which differs in its cache alone. */
+static int against(const struct scorer *s, const struct conf *cf, const struct engine_opts *tweak,
+                   const struct tok_ids *ids, struct err *e)
+{
+    struct engine_opts o = {0};
+    struct engine *ref = NULL;
+    json_t *report = NULL;
+    char note[256] = "";
+    int rc = model_engine_opts(cf, &o, note, e);
+    model_apply_tweak(&o, tweak);
+    o.kv = model_kv(conf_str(cf, "against"));
+    o.ctx = engine_info(s->g)->ctx;
+    rc = rc < 0 ? rc : engine_open(s->file, &o, &ref, e);
+    rc = rc < 0 ? rc : score_against(s->g, ref, ids->v, (int)ids->n, &report, e);
+    engine_close(ref);
+    if (rc == 0 && conf_flag(cf, "json")) {
+        json_print_take(report);
+    } else if (rc == 0) {
+        score_against_print(report);
+        json_decref(report);
+    }
+    return rc;
+}
+
 int cmd_score(const struct conf *cf, int nargs, char **args, struct err *e)
 {
     if (nargs > 0) {
@@ -341,6 +365,10 @@ int cmd_score(const struct conf *cf, int nargs, char **args, struct err *e)
     const bool ref = conf_str(cf, "ref") != NULL;
     if (ref && (conf_str(cf, "tokens") || conf_str(cf, "file"))) {
         return err_set(e, QE_USAGE, "--ref has its own text: leave -f and --tokens out");
+    }
+    if (conf_str(cf, "against") && (ref || conf_is_word(cf, "as", "decode"))) {
+        return err_set(e, QE_USAGE, "--against compares prefill by itself: leave --%s out",
+                       ref ? "ref" : "as decode");
     }
     struct model m = {0};
     struct tokenizer *tok = NULL;
@@ -352,6 +380,7 @@ int cmd_score(const struct conf *cf, int nargs, char **args, struct err *e)
     if (rc == 0 && !ref) {
         rc = read_input(cf, tok, &ids, e);
     }
+    const bool other = conf_str(cf, "against") != NULL;
     struct engine_opts tweak = {.slots = 2, .vocab_used = tok ? tokenizer_size(tok) : 0};
     if (rc == 0) {
         rc = model_start(cf, &m, &tweak, e);
@@ -359,7 +388,9 @@ int cmd_score(const struct conf *cf, int nargs, char **args, struct err *e)
     if (rc == 0) {
         struct scorer s = {
             .g = m.engine, .file = m.file, .tok = tok, .decode = conf_is_word(cf, "as", "decode")};
-        rc = ref ? compare(&s, cf, e) : score_ids(&s, cf, &ids, e);
+        rc = ref     ? compare(&s, cf, e)
+             : other ? against(&s, cf, &tweak, &ids, e)
+                     : score_ids(&s, cf, &ids, e);
     }
     tok_ids_free(&ids);
     tokenizer_free(tok);

@@ -26,6 +26,13 @@ typedef int (*score_row_fn)(void *ctx, int pos, int output, struct err *e);
 int score_tokens(const struct scorer *s, int seq, const int32_t *ids, int n, score_row_fn row,
                  void *ctx, struct err *e);
 
+/* What changes when the cache is kept as by g instead of as by ref, two engines over the
+ * same weights: losses, KL divergence, other likeliest tokens, by position. The text is cut
+ * into windows, each from an empty sequence. *out is a new reference. */
+int score_against(struct engine *g, struct engine *ref, const int32_t *ids, int n, json_t **out,
+                  struct err *e);
+void score_against_print(const json_t *report);
+
 /* Compares with a reference file: ids, logits, state, greedy continuation,
  * drafts. *report is a new reference; *ok says whether all is within limits. */
 int score_reference(const struct scorer *s, const char *path, json_t **report, bool *ok,

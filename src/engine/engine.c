@@ -131,13 +131,11 @@ static int prepare(struct engine *g, const struct engine_source *s, const struct
     g->fast = o->fast_head && g->w.w.head_copy.data;
     g->max_draft = g->mtp ? drafts_of(o) : 0;
     g->width = engine_width_of(o);
-    g->kv_format = o->kv == EKV_F32 ? BE_KV_F32 : o->kv == EKV_F8 ? BE_KV_F8 : BE_KV_F16;
     g->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     strncpy(g->digest, s->digest ? s->digest : "", sizeof g->digest - 1);
     *bo = (struct be_opts){.threads = o->threads,
                            .isa = o->isa,
                            .device = o->device,
-                           .kv = g->kv_format,
                            .slots = o->slots ? o->slots : DEFAULT_SLOTS,
                            .max_prefill = g->chunk,
                            .width = g->width,

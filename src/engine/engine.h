@@ -23,7 +23,8 @@ struct container;
 #define ENGINE_MAX_DRAFT 16
 
 enum engine_backend { EB_AUTO, EB_CPU, EB_CUDA }; /* AUTO: CUDA where there is a device */
-enum engine_kv { EKV_AUTO, EKV_F32, EKV_F16, EKV_F8 };
+/* AUTO: the widest of fp16, fp8, k8v4, k5v3 whose cache holds a full window (docs/kv.md). */
+enum engine_kv { EKV_AUTO, EKV_F32, EKV_F16, EKV_F8, EKV_K8V4, EKV_K5V3, EKV_K3V3 };
 /* What drafts multiply by: the file's 4-bit copy of the head where it has one; the head
  * itself; a 4-bit copy, made at open where the file has none. */
 enum engine_draft_head { EDH_AUTO, EDH_FULL, EDH_Q4 };
@@ -69,6 +70,7 @@ struct engine_plan {
     uint64_t left;    /* after all but the margin */
     uint64_t missing; /* when it does not fit: that much */
     uint64_t page;    /* of kv: BE_PAGE tokens */
+    const char *kv_format; /* "fp16" */
     int ctx, tokens, slots, n_graphs, verify_width, max_draft;
     uint64_t save_width;  /* --verify-width 1 */
     uint64_t save_draft;  /* --max-draft 0: the MTP layer with its cache */

@@ -22,8 +22,7 @@ uint64_t plan_token_bytes(const struct be_shape *s, enum be_kv kv)
     for (int i = 0; i < s->layers; i++) {
         layers += s->attention[i];
     }
-    const uint64_t width = kv == BE_KV_F32 ? 4 : kv == BE_KV_F16 ? 2 : 1;
-    return layers * 2 * (uint64_t)s->kv_heads * BE_HEAD_DIM * width;
+    return layers * be_kv_bytes(kv, s->kv_heads);
 }
 
 /* How many pages may be taken: of a device's memory all that its plan leaves, of the
@@ -42,10 +41,10 @@ static int page_budget(struct engine *g, const struct be_opts *bo, struct be_pla
 }
 
 /* The window: what was asked for, within the model's; automatically, what the budget
- * holds. All sequences together get up to the budget too, and never less than one
- * full window. */
+ * holds. whole: all of it fits. All sequences together get up to the budget too, and never less
+ * than one full window. */
 static int choose_pages(struct engine *g, const struct engine_opts *o, struct be_opts *bo,
-                        struct be_plan *plan, struct err *e)
+                        struct be_plan *plan, bool *whole, struct err *e)
 {
     if (o->ctx < 0 || o->ctx > g->m.ctx_max) {
         return err_set(e, QE_USAGE, "a window of %d tokens was asked for; the model's limit is %d",
@@ -66,7 +65,8 @@ static int choose_pages(struct engine *g, const struct engine_opts *o, struct be
             return rc;
         }
     }
-    if (o->ctx == 0 && (uint64_t)pages_of(g, g->ctx) > budget) {
+    *whole = (uint64_t)pages_of(g, g->ctx) <= budget;
+    if (o->ctx == 0 && !*whole) {
         g->ctx = budget > 2 ? (int)(budget - 1) * BE_PAGE : BE_PAGE;
         bo->ctx = g->ctx + g->max_draft;
     }
@@ -75,6 +75,51 @@ static int choose_pages(struct engine *g, const struct engine_opts *o, struct be
     uint64_t n = most < budget ? most : budget;
     n = n > least ? n : least;
     bo->pages = n < (1 << 24) ? (int)n : 1 << 24;
+    return 0;
+}
+
+static enum be_kv format_of(enum engine_kv kv)
+{
+    switch (kv) {
+    case EKV_F32:
+        return BE_KV_F32;
+    case EKV_F8:
+        return BE_KV_F8;
+    case EKV_K8V4:
+        return BE_KV_K8V4;
+    case EKV_K5V3:
+        return BE_KV_K5V3;
+    case EKV_K3V3:
+        return BE_KV_K3V3;
+    case EKV_AUTO:
+    case EKV_F16:
+        break;
+    }
+    return BE_KV_F16;
+}
+
+/* The cache's format, then its pages. Automatically the first format in which one full
+ * window (the one asked for, or the model's) fits; where none does, the last, and what it
+ * holds. fp8 is passed over on a device that has no instruction for it. */
+static int choose_format(struct engine *g, const struct engine_opts *o, struct be_opts *bo,
+                         struct be_plan *plan, struct err *e)
+{
+    static const enum be_kv by_width[] = {BE_KV_F16, BE_KV_F8, BE_KV_K8V4, BE_KV_K5V3};
+    const size_t n = o->kv != EKV_AUTO ? 1 : g->ops->plan ? 2 : 4;
+    const int slots = bo->slots;
+    for (size_t i = 0; i < n; i++) {
+        const enum be_kv kv = o->kv == EKV_AUTO ? by_width[i] : format_of(o->kv);
+        if (kv == BE_KV_F8 && n > 1 && g->ops->plan && !plan->fp8) {
+            continue;
+        }
+        g->kv_format = bo->kv = kv;
+        bo->slots = slots;
+        bool whole = false;
+        int rc = choose_pages(g, o, bo, plan, &whole, e);
+        if (rc < 0 || whole) {
+            return rc;
+        }
+    }
     return 0;
 }
 
@@ -157,16 +202,17 @@ int plan_make(struct engine *g, const struct engine_opts *o, struct be_opts *bo,
 {
     struct be_plan plan = {.page = 0};
     g->ops = o->backend != EB_CPU && backend_cuda() ? backend_cuda() : backend_cpu();
-    int rc = choose_pages(g, o, bo, &plan, e);
+    int rc = choose_format(g, o, bo, &plan, e);
     if (rc == QE_DEVICE && o->backend == EB_AUTO) {
         g->ops = backend_cpu();
-        rc = choose_pages(g, o, bo, &plan, e);
+        rc = choose_format(g, o, bo, &plan, e);
     }
     if (rc < 0) {
         return rc;
     }
     *out = (struct engine_plan){.ctx = g->ctx,
                                 .tokens = bo->pages * BE_PAGE,
+                                .kv_format = be_kv_name(bo->kv),
                                 .slots = bo->slots,
                                 .n_graphs = g->ops->plan ? bo->graphs : 0,
                                 .verify_width = g->width,
@@ -206,17 +252,18 @@ char *plan_line(const struct engine_plan *p)
     struct buf b = BUF_INIT;
     if (!p->device[0]) {
         buf_printf(&b,
-                   "CPU: %.2f GB of weights, up to %.2f GB of KV cache for %d tokens; %.1f GB of "
-                   "memory are free",
-                   gb(p->weights), gb(p->kv), p->tokens, gb(p->free));
+                   "CPU: %.2f GB of weights, up to %.2f GB of KV cache (%s) for %d tokens; %.1f "
+                   "GB of memory are free",
+                   gb(p->weights), gb(p->kv), p->kv_format, p->tokens, gb(p->free));
         return buf_take(&b);
     }
     buf_printf(&b,
-               "%s: %.1f GB of weights, %.1f GB of KV cache for %d tokens, %.1f GB of %d states, "
+               "%s: %.1f GB of weights, %.1f GB of KV cache (%s) for %d tokens, %.1f GB of %d "
+               "states, "
                "%.2f GB of work memory (steps of %d rows of a sequence, %d drafts), %.2f GB for %d "
                "graphs; ",
-               p->device, gb(p->weights), gb(p->kv), p->tokens, gb(p->states), p->slots,
-               gb(p->work), p->verify_width, p->max_draft, gb(p->graphs), p->n_graphs);
+               p->device, gb(p->weights), gb(p->kv), p->kv_format, p->tokens, gb(p->states),
+               p->slots, gb(p->work), p->verify_width, p->max_draft, gb(p->graphs), p->n_graphs);
     if (p->missing > 0) {
         buf_printf(&b, "%.1f GB more than the %.1f GB that are free", gb(p->missing), gb(p->free));
     } else {

@@ -198,24 +198,6 @@ int engine_seq_import(struct engine *g, int seq, const void *in, size_t n, struc
 
 /* ---- made-up sequences ---- */
 
-/* Numbers between -1 and 1 in a cache format. */
-static void fill_page(enum be_kv kv, void *page, size_t size)
-{
-    const size_t width = kv == BE_KV_F32 ? 4 : kv == BE_KV_F16 ? 2 : 1;
-    uint32_t x = 1;
-    for (size_t i = 0; i + width <= size; i += width) {
-        x = x * 1664525U + 1013904223U;
-        const float v = (float)(x >> 8) * 0x1p-23F - 1;
-        const uint16_t half = f32_to_f16(v);
-        const uint8_t byte = (uint8_t)(0x28 | (x >> 24 & 0x87)); /* E4M3: about 1/4 */
-        memcpy((char *)page + i,
-               width == 4   ? (const void *)&v
-               : width == 2 ? (const void *)&half
-                            : (const void *)&byte,
-               width);
-    }
-}
-
 int engine_seq_fill(struct engine *g, int seq, int len, struct err *e)
 {
     struct seq *s = NULL;
@@ -230,15 +212,14 @@ int engine_seq_fill(struct engine *g, int seq, int len, struct err *e)
     if (len == 0) {
         return 0;
     }
-    const size_t state = g->ops->state_size(g->b), page = g->ops->page_size(g->b);
-    float *made = mem_alloc(state > page ? state : page);
+    const size_t state = g->ops->state_size(g->b);
+    float *made = mem_alloc(state);
     for (size_t i = 0; i < state / sizeof *made; i++) {
         made[i] = (float)((i * 2654435761U >> 8) % 2001) * 1e-4F - 0.1F;
     }
     rc = kv_writable(&g->pool, &s->kv, 0, len, e);
     rc = rc < 0 ? rc : g->ops->state_import(g->b, seq, made, e);
-    fill_page(g->kv_format, made, page);
-    rc = rc < 0 ? rc : g->ops->page_import(g->b, s->kv.pages[0], made, e);
+    rc = rc < 0 ? rc : g->ops->page_fill(g->b, s->kv.pages[0], e);
     for (int i = 1; i < kv_pages_for(len) && rc == 0; i++) {
         rc = g->ops->page_copy(g->b, s->kv.pages[i], s->kv.pages[0], e);
     }

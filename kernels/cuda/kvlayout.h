@@ -1,0 +1,56 @@
+#ifndef QUASAR_KERNELS_CUDA_KVLAYOUT_H
+#define QUASAR_KERNELS_CUDA_KVLAYOUT_H
+
+#include <stdint.h>
+
+#include "kernels/backend.h"
+
+/*
+ * Where a head's rows lie in a cache page on the device: tiles of 64 rows, each one
+ * block of memory. fp16 and fp8: see cu_kv_offset. Packed tiles have planes, in the
+ * order in which the lanes of a warp feed mma.m16n8k16 with keys (values) as its wide
+ * operand: a lane expands what it loads and needs nothing of its neighbours.
+ *
+ * T3 keys: [half][row] 32 bytes, low bits as kvq.h has them; [half][row] 16 bytes, a
+ *     word for every 32 elements: element 16 w + 2 n + s in bit 4 n + 2 w + s; [row] two
+ *     fp16 scales.
+ * T5 keys: [half][row] 64 bytes, magnitudes 0..15, the even element low; [half][row] 16
+ *     bytes, a word for every 32: element 2 i + s is negative in bit i + 16 s; scales.
+ * B8 keys: an fp8 tile of steps + 128; [row] 16 bytes, high bytes of the fp16 step sizes.
+ * T3 values: planes of [number][64 rows] bytes (cu_kv_plane): number 8 w + g: low bits of
+ *     elements 32 w + 2 g, + 1, + 16, + 17; number 4 w + g / 2: third bits of 2 g, + 1 and +
+ *     16, + 17 in bits 0, 1 and 4, 5, for odd g two higher; [half][row] fp16 scales.
+ * B4 values: number d / 2: steps + 8 of elements d, d + 1; [group][row] high bytes of
+ *     the fp16 step sizes.
+ */
+enum {
+    KVL_ROWS = 64, /* of a tile */
+    KVL_T3_HI = 4096,
+    KVL_T3_SCALE = 6144,
+    KVL_T5_SIGN = 8192,
+    KVL_T5_SCALE = 10240,
+    KVL_B8_STEP = 16384,
+    KVL_B4_STEP = 8192
+};
+
+/* Byte of row r (of 64) in line i of a plane: 16-byte chunks are swizzled so that eight
+ * lines next to each other are in different banks. */
+static inline int cu_kv_plane(int i, int r)
+{
+    return i * KVL_ROWS + (((r / 16) ^ (i / 2 % 4)) * 16) + r % 16;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A row of a head's keys (values: which = 1), in the order of kvq.h, to and from its place
+ * in a page. head: where that head's part of the page begins. */
+void cu_kv_put(enum be_kv kv, int which, uint8_t *head, int row, const uint8_t *from);
+void cu_kv_get(enum be_kv kv, int which, const uint8_t *head, int row, uint8_t *to);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
