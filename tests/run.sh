@@ -32,7 +32,7 @@ empty() { [ ! -s "$1" ]; }
 one_line() { [ "$(wc -l <"$1")" -eq 1 ]; }
 keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1" | grep -o '"[a-z_]*":' | tr -d '":\n ' ; }
 
-echo 1..69
+echo 1..72
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -89,6 +89,14 @@ ok '--ignore-eos goes on'
 go 0 -p 'How many days are in a week?' --seed 3 --stop days && ! grep -q days "$t/out"
 ok '--stop ends the answer before it'
 
+# reuse
+go 0 -p 'What is your name?' --seed 1 --stats -n 2 && grep -q '^reuse   none: .*64 tokens' "$t/err"
+ok '--stats says why nothing was reused'
+go 0 -p 'What is your name?' --seed 1 -n 2 --prefix-memory 0 --json && grep -q '"short":"off"' "$t/out"
+ok '--prefix-memory 0 keeps nothing'
+go 2 -p x --prefix-every 100 && grep -q 'multiple of 64' "$t/err" && one_line "$t/err"
+ok '--prefix-every is a multiple of 64'
+
 # rules and log probabilities
 go 0 -p hi --think off --temp 0 --json -n 5 --logit-bias 100:20 &&
     grep -q '"tokens":\[100,100,100,100,100\]' "$t/out"
@@ -114,7 +122,7 @@ ok '… and what only the model can tell is a failure'
 
 # JSON
 go 0 -p 'How many days are in a week?' --seed 3 --json && one_line "$t/out" &&
-    [ "$(keys "$t/out")" = tokenstextfinish_reasonprompt_tokenscached_tokensroundsdraftedacceptedtokens_per_roundspeculationnoneroundstokensmtproundstokensdraftedacceptedsuffixroundstokensdraftedaccepteddraft_sverify_shost_sprefill_sdecode_sseedthought ]
+    [ "$(keys "$t/out")" = tokenstextfinish_reasonprompt_tokenscached_tokensreusefromshortatwordsroundsdraftedacceptedtokens_per_roundspeculationnoneroundstokensmtproundstokensdraftedacceptedsuffixroundstokensdraftedaccepteddraft_sverify_shost_sprefill_sdecode_sseedthought ]
 ok '--json has its keys in order'
 go 0 -p 'How many days are in a week?' --seed 3 --json-stream
 awk -F'"' '

@@ -35,6 +35,13 @@ struct template_opts {
     bool vision_ids; /* "Picture 1: " before images */
 };
 
+/* Where the system prompt with the tools, the last question, and all messages end; 0:
+ * nowhere. A later rendering of the same conversation with more messages begins in the
+ * same way: up to input as long as no question is added, else up to query. */
+struct rendered_ends {
+    size_t head, query, input;
+};
+
 /* Rendered text and where in it the template itself put control tokens. Only
  * those places may become added tokens. */
 struct rendered {
@@ -44,6 +51,7 @@ struct rendered {
     } * marks; /* ascending, each exactly one added token's text */
     size_t n_marks;
     bool opens_thought; /* the generation prompt leaves an open <think> */
+    struct rendered_ends ends;
 };
 void rendered_free(struct rendered *r);
 
@@ -56,5 +64,8 @@ int template_render(const json_t *messages, const json_t *tools, const struct te
  * run with added-token matching off. */
 int rendered_encode(const struct rendered *r, const struct tokenizer *t, struct tok_ids *out,
                     struct err *e);
+/* The same, and the ends of r, which are offsets in its text, as numbers of ids. */
+int rendered_encode_ends(const struct rendered *r, const struct tokenizer *t, struct tok_ids *out,
+                         struct rendered_ends *ends, struct err *e);
 
 #endif

@@ -114,6 +114,7 @@ int render_demo(const json_t *messages, const json_t *tools, const struct templa
 {
     int rc = render_head(messages, tools, r, e);
     size_t last_user = SIZE_MAX;
+    r->ends.head = r->text.len;
     for (size_t i = 0; i < json_array_size(messages); i++) {
         if (role_is(json_array_get(messages, i), "user")) {
             last_user = i;
@@ -124,7 +125,11 @@ int render_demo(const json_t *messages, const json_t *tools, const struct templa
         if (rc < 0) {
             return err_wrap(e, rc, "messages[%zu]", i);
         }
+        if (i == last_user) {
+            r->ends.query = r->text.len;
+        }
     }
+    r->ends.input = r->text.len;
     if (rc == 0 && o->generation_prompt) {
         out_literal(r, "<|im_start|>assistant\n");
         out_literal(r, o->think == 0 ? "<think>\n\n</think>\n\n" : "<think>\n");

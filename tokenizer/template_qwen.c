@@ -254,6 +254,7 @@ int render_qwen(const json_t *messages, const json_t *tools, const struct templa
     if (rc < 0) {
         return rc;
     }
+    r->ends.head = r->text.len;
     rc = find_last_query(&q, e);
     if (rc < 0) {
         return rc;
@@ -263,7 +264,11 @@ int render_qwen(const json_t *messages, const json_t *tools, const struct templa
         if (rc < 0) {
             return err_wrap(e, rc, "messages[%zu]", i);
         }
+        if (i == q.last_query) {
+            r->ends.query = r->text.len;
+        }
     }
+    r->ends.input = r->text.len;
     if (o->generation_prompt) {
         bool think = o->kind == TPL_QWEN35_OFF ? o->think == 1 : o->think != 0;
         out_literal(r, "<|im_start|>assistant\n");

@@ -82,6 +82,14 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
     o->device = eo.device;
     o->threads = eo.threads;
     o->ctx = eo.ctx;
+    const int64_t mib = conf_int(cf, "prefix-memory", -1);
+    o->prefix_memory = mib < 0 ? 0 : mib == 0 ? -1 : mib << 20;
+    const int every = (int)conf_int(cf, "prefix-every", 0);
+    o->prefix_every = every > 0 ? every : -1;
+    if (every % 64 != 0) {
+        return err_set(e, QE_USAGE, "prefix-every: %d is not a multiple of 64", every);
+    }
+    o->cache_generated = conf_flag(cf, "cache-generated");
     o->verify_weights = conf_flag(cf, "verify-weights");
     o->template = conf_str(cf, "template");
     o->effort = conf_str(cf, "effort");

@@ -98,6 +98,14 @@ const struct conf_opt options_table[] = {
     {"draft", 0, CONF_INT, "auto", 1, 15, "auto", C_GENERATE | C_BENCH, "N",
      "drafts of every round, instead of as many as pay", false},
 
+    /* what is kept */
+    {"prefix-memory", 0, CONF_INT, "auto", 0, 1 << 22, "auto", C_GENERATE, "MIB",
+     "memory for states of prompts, which later ones go on from; 0 keeps none", false},
+    {"prefix-every", 0, CONF_INT, "4096", 0, 1 << 20, NULL, C_GENERATE, "N",
+     "tokens between two states of a long prompt, a multiple of 64; 0: none between", false},
+    {"cache-generated", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_GENERATE, NULL,
+     "answers of others may be gone on from too: faster, not to the bit the same", false},
+
     /* how to answer */
     {"stats", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_RUN, NULL,
      "print counts and speeds to standard error", false},

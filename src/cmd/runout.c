@@ -154,6 +154,9 @@ static void add_figures(json_t *o, const struct chat_result *r)
 {
     json_object_set_new(o, "prompt_tokens", json_integer(r->prompt_tokens));
     json_object_set_new(o, "cached_tokens", json_integer(r->cached_tokens));
+    json_object_set_new(o, "reuse",
+                        json_pack("{s:s, s:s, s:i, s:s}", "from", r->reuse, "short", r->reuse_short,
+                                  "at", r->reuse_at, "words", r->reuse_words));
     json_object_set_new(o, "rounds", json_integer(r->rounds));
     json_object_set_new(o, "drafted", json_integer(r->drafted));
     json_object_set_new(o, "accepted", json_integer(r->accepted));
@@ -372,6 +375,7 @@ static void print_stats(const struct chat_result *r)
             r->prompt_tokens, r->cached_tokens, r->prefill_s, rate(computed, r->prefill_s),
             r->n_ids, r->decode_s, rate((double)r->n_ids - 1, r->decode_s),
             r->rounds > 0 ? (double)r->n_ids / r->rounds : 0);
+    fprintf(stderr, "reuse   %s: %s\n", r->reuse, r->reuse_words);
     print_drafts(&r->spec);
     if (r->spec.compared > 0) {
         fprintf(stderr,

@@ -376,6 +376,11 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
         .verify = o->verify_weights,
         .engine = eo,
         .spec = spec,
+        .keep = {.off = o->prefix_memory<0, .bytes = o->prefix_memory> 0
+                            ? (uint64_t)o->prefix_memory
+                            : 0,
+                 .every = o->prefix_every,
+                 .generated = o->cache_generated},
         .wake_fd = c->wake_fd,
     };
     rc = sched_open(&so, &c->sched, e);

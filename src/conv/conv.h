@@ -35,6 +35,9 @@ struct conv_opts {
     int draft;                   /* drafts of every round; 0: as measured */
     int max_draft, verify_width; /* as engine_opts */
     const char *draft_head;      /* as the option; NULL: auto */
+    int64_t prefix_memory;       /* bytes for kept states; 0: auto, negative: none are kept */
+    int prefix_every;            /* tokens between two of them; 0: auto, negative: none */
+    bool cache_generated;        /* those that answers left are for everybody */
     bool fast_head;
     bool verify_weights;
     const char *template; /* NULL: the model's own; a name, or a template file */
@@ -149,6 +152,11 @@ struct chat_result {
     struct conv_logprob *logprobs; /* [n_ids][n_logprobs]: the token, then the likeliest */
     int n_logprobs;                /* 0: not asked for */
     int prompt_tokens, cached_tokens;
+    /* Where the cached ones came from ("none", "live", "memory", "disk"); why they were not
+     * more ("all", "new", "cold", …), the token that is about, and the same in words. */
+    const char *reuse, *reuse_short;
+    int reuse_at;
+    char reuse_words[160];
     int rounds; /* passes of the model that gave a token */
     int drafted, accepted;
     double prefill_s, decode_s;

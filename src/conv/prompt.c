@@ -69,12 +69,53 @@ void prompt_close(struct prompt *p)
     p->tok = NULL;
 }
 
+/* Text that a client puts before its system prompt and that is another one in every
+ * session; nothing of it is meant for the model. */
+static bool is_volatile(const json_t *text)
+{
+    static const char start[] = "x-anthropic-billing-header:";
+    return json_is_string(text) && strncmp(json_string_value(text), start, sizeof start - 1) == 0;
+}
+
+/* A system message without such parts; NULL when nothing else is in it. The caller gets
+ * a reference. */
+static json_t *without_volatile(json_t *m)
+{
+    json_t *content = json_object_get(m, "content");
+    if (is_volatile(content)) {
+        return NULL;
+    }
+    json_t *kept = json_array(), *part = NULL;
+    size_t i = 0;
+    json_array_foreach(content, i, part)
+    {
+        if (!is_volatile(json_object_get(part, "text"))) {
+            json_array_append(kept, part);
+        }
+    }
+    if (json_array_size(kept) == json_array_size(content)) {
+        json_decref(kept);
+        return json_incref(m);
+    }
+    json_t *copy = json_array_size(kept) > 0 ? json_copy(m) : NULL;
+    if (copy) {
+        json_object_set(copy, "content", kept);
+    }
+    json_decref(kept);
+    return copy;
+}
+
+static bool is_role(const json_t *m, const char *role)
+{
+    const char *r = json_string_value(json_object_get(m, "role"));
+    return r && strcmp(r, role) == 0;
+}
+
 /* The settings' system prompt goes first, unless the conversation has its own. */
 static json_t *with_system(const json_t *messages, const char *system)
 {
     json_t *all = json_array();
-    const char *role = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
-    if (system && !(role && strcmp(role, "system") == 0)) {
+    if (system && !is_role(json_array_get(messages, 0), "system")) {
         json_t *m = json_object();
         json_object_set_new(m, "role", json_string("system"));
         json_object_set_new(m, "content", json_str_lossy(system, strlen(system)));
@@ -84,7 +125,10 @@ static json_t *with_system(const json_t *messages, const char *system)
     json_t *m = NULL;
     json_array_foreach((json_t *)(uintptr_t)messages, i, m)
     {
-        json_array_append(all, m);
+        json_t *kept = is_role(m, "system") ? without_volatile(m) : json_incref(m);
+        if (kept) {
+            json_array_append_new(all, kept);
+        }
     }
     return all;
 }
@@ -122,7 +166,7 @@ static int refuse_vision(const json_t *messages, struct err *e)
 }
 
 int prompt_messages(const struct prompt *p, const json_t *messages, const json_t *tools,
-                    const struct settings *s, struct tok_ids *ids, bool *opens_thought,
+                    const struct settings *s, struct tok_ids *ids, struct prompt_shape *shape,
                     struct err *e)
 {
     if (!p->has_template) {
@@ -143,8 +187,8 @@ int prompt_messages(const struct prompt *p, const json_t *messages, const json_t
     struct rendered r = {0};
     rc = template_render(all, tools, &o, &r, e);
     if (rc == 0) {
-        *opens_thought = r.opens_thought;
-        rc = rendered_encode(&r, p->tok, ids, e);
+        shape->opens_thought = r.opens_thought;
+        rc = rendered_encode_ends(&r, p->tok, ids, &shape->ends, e);
     }
     rendered_free(&r);
     json_decref(all);

@@ -21,10 +21,16 @@ struct prompt {
 int prompt_open(struct prompt *p, const struct sched *s, const char *template, struct err *e);
 void prompt_close(struct prompt *p);
 
-/* The ids that ask for an answer to messages; *opens_thought: they end inside a
- * thought. */
+/* What a prompt is beside its ids. */
+struct prompt_shape {
+    bool opens_thought; /* it ends inside a thought */
+    struct rendered_ends ends;
+};
+
+/* The ids that ask for an answer to messages. System messages lose the lines in which
+ * clients count or date their requests: what else is the same would never be reused. */
 int prompt_messages(const struct prompt *p, const json_t *messages, const json_t *tools,
-                    const struct settings *s, struct tok_ids *ids, bool *opens_thought,
+                    const struct settings *s, struct tok_ids *ids, struct prompt_shape *shape,
                     struct err *e);
 
 #endif

@@ -229,6 +229,9 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         .n_logprobs = u->n_logprobs,
         .prompt_tokens = u->total,
         .cached_tokens = u->cached,
+        .reuse = job_reuse_name(st.reuse),
+        .reuse_short = job_short_name(st.why),
+        .reuse_at = st.why_at,
         .rounds = (int)u->ids.n < st.rounds ? (int)u->ids.n : st.rounds,
         .drafted = st.drafted,
         .accepted = st.accepted,
@@ -237,6 +240,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         .decode_s = st.decode_s,
         .seed = u->draw.seed,
     };
+    job_short_words(st.why, st.why_at, res->reuse_words);
     if (json_array_size(u->said.calls) > 0) {
         json_write(u->said.calls, &res->calls);
     }
@@ -271,7 +275,8 @@ static int parse_messages(struct turn *u, struct err *e)
 }
 
 /* What the turn asks the model: its ids. */
-static int make_prompt(struct chat *t, struct tok_ids *ids, bool *opens_thought, struct err *e)
+static int make_prompt(struct chat *t, struct tok_ids *ids, struct prompt_shape *shape,
+                       struct err *e)
 {
     struct turn *u = &t->turn;
     const struct input *in = u->in;
@@ -282,9 +287,11 @@ static int make_prompt(struct chat *t, struct tok_ids *ids, bool *opens_thought,
         for (size_t i = 0; i < in->ids.n; i++) {
             tok_ids_add(ids, in->ids.v[i]);
         }
+        shape->ends.input = ids->n;
         return 0;
     case IN_TEXT:
         tokenizer_encode(p->tok, in->text.data ? in->text.data : "", in->text.len, true, ids);
+        shape->ends.input = ids->n;
         return 0;
     case IN_MESSAGES:
         rc = parse_messages(u, e);
@@ -299,11 +306,11 @@ static int make_prompt(struct chat *t, struct tok_ids *ids, bool *opens_thought,
         break;
     }
     }
-    return rc < 0 ? rc
-                  : prompt_messages(p, u->messages, u->tools, &in->settings, ids, opens_thought, e);
+    return rc < 0 ? rc : prompt_messages(p, u->messages, u->tools, &in->settings, ids, shape, e);
 }
 
-static int submit(struct chat *t, const struct tok_ids *ids, struct err *e)
+static int submit(struct chat *t, const struct tok_ids *ids, const struct rendered_ends *ends,
+                  struct err *e)
 {
     struct turn *u = &t->turn;
     const struct conv *c = t->conv;
@@ -324,6 +331,9 @@ static int submit(struct chat *t, const struct tok_ids *ids, struct err *e)
         .stop = info->eos,
         .n_stop = c->opts.ignore_eos ? 0 : (size_t)info->n_eos,
         .live = t->live,
+        .head_end = (int)ends->head,
+        .query_end = (int)ends->query,
+        .input_end = (int)ends->input,
         .screen = true,
         .wake_fd = c->wake_fd,
     };
@@ -342,24 +352,24 @@ static void turn_begin(struct chat *t)
     t->figures = (struct view_chat){.context_used = t->figures.context_used};
     struct tok_ids ids = {0};
     struct err e = ERR_INIT;
-    bool opens_thought = false;
+    struct prompt_shape shape = {.opens_thought = false};
     bool plain = u->in->kind == IN_TEXT || u->in->kind == IN_IDS;
     if (u->in->kind == IN_SEND) {
         /* On disk before anything is computed for it. */
         record_user(&c->record, &t->record, sched_info(c->sched)->model_name, set->system,
                     u->in->text.data, u->in->text.len);
     }
-    int rc = make_prompt(t, &ids, &opens_thought, &e);
+    int rc = make_prompt(t, &ids, &shape, &e);
     u->total = (int)ids.n;
     t->figures.prompt_tokens = u->total;
     if (rc == 0) {
-        rc = split_init(&u->split, c->prompt.tok, plain, opens_thought,
+        rc = split_init(&u->split, c->prompt.tok, plain, shape.opens_thought,
                         (const char *const *)c->stops, c->opts.n_stop, u->tools, &e);
         u->splitting = rc == 0;
     }
     if (rc == 0) {
         u->said.calls = json_array();
-        rc = submit(t, &ids, &e);
+        rc = submit(t, &ids, &shape.ends, &e);
     }
     tok_ids_free(&ids);
     if (rc < 0) {

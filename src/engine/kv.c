@@ -47,9 +47,17 @@ static void count(struct kv_pool *p, int32_t page, int refs, int kept)
     }
 }
 
+/* Something may have been given back. */
+static bool ask(struct kv_pool *p)
+{
+    return p->full && p->full(p->full_ctx);
+}
+
 static int take(struct kv_pool *p, int32_t *page, struct err *e)
 {
-    if (p->n_free == 0 && !(p->full && p->full(p->full_ctx) && p->n_free > 0)) {
+    while (p->n_free == 0 && ask(p)) {
+    }
+    if (p->n_free == 0) {
         return err_set(e, QE_NOMEM,
                        "the key/value cache is full (%d pages of %d tokens): close a sequence or "
                        "give a smaller --ctx",
@@ -77,6 +85,9 @@ static void push(struct kv_table *t, int32_t page)
 int kv_writable(struct kv_pool *p, struct kv_table *t, int from, int to, struct err *e)
 {
     for (int i = from / BE_PAGE; i < kv_pages_for(to) && i < t->n; i++) {
+        /* What others give back may be their part in this very page. */
+        while (p->refs[t->pages[i]] > 1 && p->n_free == 0 && ask(p)) {
+        }
         if (p->refs[t->pages[i]] > 1) {
             int32_t mine = 0;
             int rc = take(p, &mine, e);

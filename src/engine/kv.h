@@ -16,8 +16,8 @@ struct kv_pool {
     int32_t *free_list; /* the last of n_free is handed out next */
     int32_t *refs;
     int32_t *kept; /* how many of the references are kept tables' */
-    /* Asked when no page is free, in the middle of kv_writable: gives tables of others
-     * back and returns whether there is a free page now. NULL: nobody can. */
+    /* Asked when no page is free, in the middle of kv_writable, as often as it returns
+     * true: gives a table of somebody else back. NULL: nobody can. */
     bool (*full)(void *ctx);
     void *full_ctx;
 };

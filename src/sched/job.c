@@ -62,6 +62,9 @@ int job_create(const struct job_spec *spec, int vocab, int ctx, struct job **out
     if (j->live) {
         live_ref(j->live);
     }
+    j->head_end = spec->head_end;
+    j->query_end = spec->query_end;
+    j->input_end = spec->input_end;
     j->screen = spec->screen;
     j->wake_fd = spec->wake_fd;
     j->ring = ring_create(RING_SLOTS, sizeof(struct job_event));

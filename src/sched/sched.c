@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "sched/keep.h"
 #include "sched/live.h"
 #include "sched/queue.h"
 #include "sched/round.h"
@@ -49,6 +50,7 @@ struct sched {
     struct slot slots[ROWS];
     int n_run; /* jobs that may run at once */
     struct spec spec;
+    struct keep keep;
     struct live **lives;
     size_t n_lives, cap_lives;
     struct transfer *moving; /* oldest first */
@@ -89,8 +91,14 @@ static void publish(struct sched *s)
     for (size_t i = 0; i < s->n_lives; i++) {
         idle += !s->lives[i]->busy && s->lives[i]->seq >= 0;
     }
+    const struct engine_kept kept = engine_kept(s->engine);
     s->count.running = running;
     s->count.idle_lives = idle;
+    s->count.kept = kept.n;
+    s->count.kept_bytes = kept.bytes;
+    s->count.pages = kept.pages;
+    s->count.pages_free = kept.pages_free;
+    s->count.pages_kept = kept.pages_kept;
     snap_put(&s->snap, &s->count, sizeof s->count);
 }
 
@@ -104,6 +112,7 @@ static void sweep_lives(struct sched *s)
             continue;
         }
         live_drop(l, s->engine);
+        keep_forget(&s->keep, l);
         live_unref(l);
         s->lives[i] = s->lives[--s->n_lives];
     }
@@ -135,6 +144,20 @@ static struct live *longest_idle(struct sched *s)
     return best;
 }
 
+/* Pages have run out: kept states go first, then what idle conversations hold. */
+static bool make_pages(void *ctx)
+{
+    struct sched *s = ctx;
+    if (prefix_reclaim(&s->keep.prefix)) {
+        return true;
+    }
+    struct live *l = longest_idle(s);
+    if (l) {
+        live_drop(l, s->engine);
+    }
+    return l != NULL;
+}
+
 /* A fresh sequence, at the cost of idle lives when there is none. */
 static int open_seq(struct sched *s, int *seq, struct err *e)
 {
@@ -147,7 +170,7 @@ static int open_seq(struct sched *s, int *seq, struct err *e)
         if (!l) {
             return rc;
         }
-        live_drop(l, s->engine);
+        keep_park(&s->keep, l);
     }
 }
 
@@ -191,24 +214,27 @@ static void start(struct sched *s, struct job *j)
 {
     struct live *l = j->live;
     int seq = -1;
-    int cached = 0;
-    if (l) {
-        cached = live_match(l, j->prompt, j->n_prompt);
-        if (cached > 0) {
-            seq = l->seq;
-            l->seq = -1; /* the slot has it now */
-            l->version++;
-        } else {
-            live_drop(l, s->engine);
+    int cached = l ? live_match(l, j->prompt, j->n_prompt) : 0;
+    if (cached > 0) {
+        seq = l->seq;
+        l->seq = -1; /* the slot has it now */
+        l->version++;
+        j->stats.reuse = JU_LIVE;
+        j->stats.why = cached == j->n_prompt - 1 ? JS_ALL : JS_NEW;
+        j->stats.why_at = cached;
+    } else {
+        if (l) {
+            keep_park(&s->keep, l); /* somebody may come back to it */
         }
-    }
-    if (seq < 0) {
         int rc = open_seq(s, &seq, &j->err);
         if (rc < 0) {
             job_end(j, JR_ERROR);
             return;
         }
+        cached = keep_resume(&s->keep, j, seq);
     }
+    s->count.prompt_tokens += (uint64_t)j->n_prompt;
+    s->count.cached_tokens += (uint64_t)cached;
     struct slot *slot = s->slots;
     while (slot->job) {
         slot++;
@@ -239,11 +265,16 @@ static void finish(struct sched *s, struct slot *slot, enum job_reason reason)
         l->busy = false;
         l->used = ++s->tick;
     }
-    if (l && reason != JR_ERROR && held > 0 && held <= slot->n) {
+    const bool good = reason != JR_ERROR && held > 0 && held <= slot->n;
+    if (good && !l) {
+        keep_end(&s->keep, slot, held);
+    }
+    if (l && good) {
         live_keep(l, slot->seq, slot->ids, held);
     } else {
         engine_seq_close(s->engine, slot->seq);
         free(slot->ids);
+        keep_closed(&s->keep);
     }
     if (l) {
         spec_seq_free(l->q);
@@ -376,6 +407,8 @@ static void prefill_step(struct sched *s)
     }
     int before = slot->done;
     int rows = slot_chunk(s->tok_s, decoding ? TOGETHER_S : ALONE_S);
+    const int cut = keep_cut(&s->keep, slot);
+    rows = cut > 0 && cut - slot->done < rows ? cut - slot->done : rows;
     int64_t t0 = clock_now(clock_real());
     bool got = false;
     int32_t id = 0;
@@ -385,8 +418,9 @@ static void prefill_step(struct sched *s)
         return;
     }
     double took = elapsed(t0);
+    keep_chunk(&s->keep, slot);
     int n = slot->done - before;
-    slot->job->stats.prefill_s += took;
+    slot->job->stats.prefill_s += elapsed(t0);
     if (n >= 64 && took > 0) {
         s->tok_s = s->tok_s > 0 ? 0.7 * s->tok_s + 0.3 * (n / took) : n / took;
     }
@@ -445,6 +479,7 @@ static void wind_up(struct sched *s)
     free(s->lives);
     s->lives = NULL;
     s->n_lives = 0;
+    keep_close(&s->keep);
 }
 
 static void *engine_thread(void *arg)
@@ -461,6 +496,8 @@ static void *engine_thread(void *arg)
         set_state(s, SCHED_FAILED);
         return NULL;
     }
+    keep_open(&s->keep, &s->opts.keep, s->engine);
+    engine_on_full(s->engine, make_pages, s);
     int slots = engine_info(s->engine)->slots;
     s->n_run = slots < ROWS ? slots : ROWS;
     set_state(s, SCHED_READY);

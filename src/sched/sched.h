@@ -23,13 +23,25 @@ struct sched;
 struct job;
 struct live;
 
+/* States that are kept of prompts, so that what begins with the same tokens need not be
+ * computed again (docs/reuse.md). Zero: as is best. */
+struct sched_keep {
+    bool off;       /* none are */
+    uint64_t bytes; /* of memory for them; 0: an eighth of what is free, at most 16 GiB */
+    int every;      /* tokens between two of a long prompt, a multiple of 64; 0: 4096;
+                       negative: none */
+    bool generated; /* also such as answers left behind, for everybody: faster, but not to
+                       the bit what a cold prompt gives */
+};
+
 struct sched_opts {
     const char *path;          /* the model file; copied */
     bool verify;               /* check every weight's digest while loading */
     struct engine_opts engine; /* strings copied; progress is the scheduler's own */
     struct spec_opts spec;     /* zero: as measured, with every drafter there is */
-    int queue;                 /* jobs that may wait; 0: 64 */
-    int wake_fd;               /* eventfd written when the state of loading changes; -1: none */
+    struct sched_keep keep;
+    int queue;   /* jobs that may wait; 0: 64 */
+    int wake_fd; /* eventfd written when the state of loading changes; -1: none */
 };
 
 enum sched_state { SCHED_LOADING, SCHED_READY, SCHED_FAILED };
@@ -54,8 +66,10 @@ bool sched_blob(const struct sched *s, enum engine_blob which, const char **p, s
 /* ---- live states ----
  * What the engine remembers of one conversation between its turns: a sequence and
  * the tokens it holds. A job that names a live and whose prompt extends these
- * tokens computes only the rest; any other prompt starts afresh. The scheduler
- * takes the sequence of the longest idle live when another job needs it. */
+ * tokens computes only the rest; any other prompt starts from the longest kept state,
+ * its own conversation's or one that serves everybody, or afresh. The scheduler takes
+ * the sequence of the longest idle live when another job needs it, and keeps its state
+ * as long as there is room. */
 struct live *live_create(void);
 /* The state of a running job goes when the job ends; of an idle one, when the
  * engine thread next has something to do. */
@@ -104,8 +118,12 @@ struct job_spec {
     bool logprobs;     /* of every token, see job_logprobs */
     int top_logprobs;  /* … and so many of the likeliest, at most ENGINE_MAX_LOGPROBS */
     struct live *live; /* NULL: the state is dropped at the end */
-    bool screen;       /* may take the slot kept for the screen */
-    int wake_fd;       /* eventfd written when events wait; -1: none */
+    /* Where states are worth keeping, in tokens from the start, 0: nowhere: after the
+     * system prompt and the tools; after the last question; after all that will come again
+     * unchanged in the next turn. */
+    int head_end, query_end, input_end;
+    bool screen; /* may take the slot kept for the screen */
+    int wake_fd; /* eventfd written when events wait; -1: none */
 };
 
 enum job_event_kind {
@@ -126,9 +144,32 @@ struct job_event {
     int32_t ids[JOB_BATCH];
 };
 
+/* Where a prompt's first tokens came from, and why there were not more of them. */
+enum job_reuse { JU_NONE, JU_LIVE, JU_MEMORY, JU_DISK };
+enum job_short {
+    JS_ALL,       /* nothing is missing that could be there */
+    JS_NEW,       /* what follows has never been seen */
+    JS_COLD,      /* nothing that is kept begins with these tokens */
+    JS_TINY,      /* a prompt of at most 64 tokens is not kept */
+    JS_DIFFERS,   /* it differs from what is kept from this token on */
+    JS_EVICTED,   /* a state after this token made room for others */
+    JS_GENERATED, /* a state after this token was made by decoding, not for everybody */
+    JS_NEARER,    /* its tokens are known up to this one, but no state so near was kept */
+    JS_OFF        /* nothing is to be kept */
+};
+/* "live", …; "all", "new", …: for machines. */
+const char *job_reuse_name(enum job_reuse r);
+const char *job_short_name(enum job_short s);
+/* In words, at being the token it is about. out: JOB_WORDS bytes. */
+#define JOB_WORDS 160
+void job_short_words(enum job_short s, int at, char *out);
+
 /* Figures of a job, complete once JE_END was taken. */
 struct job_stats {
     int prompt_tokens, cached_tokens, output_tokens;
+    enum job_reuse reuse;
+    enum job_short why; /* not more of them were cached */
+    int why_at;
     int rounds; /* passes of the model that gave a token, the prompt's last included */
     int drafted, accepted;
     double prefill_s, decode_s;
@@ -159,7 +200,11 @@ void job_free(struct job *j);
 struct sched_counters {
     int waiting, running, idle_lives;
     uint64_t steps, rows, chunks;
-    struct view_spec spec; /* of all jobs since the start */
+    uint64_t prompt_tokens, cached_tokens; /* of all prompts */
+    int kept;                              /* states, at the moment … */
+    uint64_t kept_bytes;                   /* … and what they take */
+    int pages, pages_free, pages_kept;     /* of the key/value cache */
+    struct view_spec spec;                 /* of all jobs since the start */
 };
 struct sched_counters sched_counters(const struct sched *s);
 

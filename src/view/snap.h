@@ -10,7 +10,7 @@
  * The writer never waits; a reader copies again in the rare case that a write
  * came in between. Zero initialised holds zeroes.
  */
-#define SNAP_MAX 512 /* bytes */
+#define SNAP_MAX 768 /* bytes */
 
 struct snap {
     atomic_uint seq; /* odd while a write is under way */

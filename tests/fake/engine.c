@@ -24,6 +24,11 @@ struct seq {
     uint64_t h;
     int len;
     int drawn; /* since the prompt, for scripts */
+    bool pure;
+};
+
+struct engine_snap {
+    struct seq seq;
 };
 
 struct engine {
@@ -217,7 +222,7 @@ int engine_seq_open(struct engine *g, int *seq, struct err *e)
 {
     for (int i = 0; i < g->info.slots && i < MAX_SEQS; i++) {
         if (!g->seqs[i].open) {
-            g->seqs[i] = (struct seq){.open = true};
+            g->seqs[i] = (struct seq){.open = true, .pure = true};
             fake_log.open_seqs++;
             *seq = i;
             return 0;
@@ -236,7 +241,7 @@ void engine_seq_close(struct engine *g, int seq)
 void engine_seq_reset(struct engine *g, int seq)
 {
     assert(g->seqs[seq].open);
-    g->seqs[seq] = (struct seq){.open = true};
+    g->seqs[seq] = (struct seq){.open = true, .pure = true};
 }
 
 int engine_seq_len(const struct engine *g, int seq)
@@ -309,6 +314,71 @@ void engine_state_compat(const struct engine *g, uint8_t compat[32], char *label
     snprintf(label, label_size, "fake of %d ids", g->info.vocab);
 }
 
+/* ---- kept states: FAKE_STATE bytes each, no pages ---- */
+
+bool engine_seq_pure(const struct engine *g, int seq)
+{
+    assert(g->seqs[seq].open);
+    return g->seqs[seq].pure;
+}
+
+int engine_snap_take(struct engine *g, int seq, struct engine_snap **out, struct err *e)
+{
+    (void)e;
+    assert(g->seqs[seq].open);
+    *out = mem_zalloc(sizeof **out);
+    (*out)->seq = g->seqs[seq];
+    fake_log.snaps++;
+    fake_log.taken++;
+    return 0;
+}
+
+int engine_snap_restore(struct engine *g, int seq, const struct engine_snap *s, struct err *e)
+{
+    (void)e;
+    assert(g->seqs[seq].open);
+    g->seqs[seq] = s->seq;
+    return 0;
+}
+
+void engine_snap_free(struct engine *g, struct engine_snap *s)
+{
+    (void)g;
+    fake_log.snaps -= s != NULL;
+    free(s);
+}
+
+int engine_snap_len(const struct engine_snap *s)
+{
+    return s->seq.len;
+}
+
+bool engine_snap_pure(const struct engine_snap *s)
+{
+    return s->seq.pure;
+}
+
+uint64_t engine_snap_bytes(const struct engine *g, const struct engine_snap *s)
+{
+    (void)g;
+    (void)s;
+    return FAKE_STATE;
+}
+
+struct engine_kept engine_kept(const struct engine *g)
+{
+    (void)g;
+    return (struct engine_kept){.n = fake_log.snaps,
+                                .bytes = (uint64_t)fake_log.snaps * FAKE_STATE};
+}
+
+void engine_on_full(struct engine *g, bool (*fn)(void *ctx), void *ctx)
+{
+    (void)g;
+    (void)fn;
+    (void)ctx;
+}
+
 static void feed(struct engine *g, int seq, int32_t id)
 {
     struct seq *s = &g->seqs[seq];
@@ -336,6 +406,7 @@ int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err 
     g->n_out = 0;
     int want = 0;
     g->seqs[p->seq].drawn = 0;
+    g->seqs[p->seq].pure &= g->seqs[p->seq].len % 64 == 0;
     for (int i = 0; i < p->n; i++) {
         feed(g, p->seq, p->tokens[i]);
         if (want < p->n_want && p->want[want] == i) {
@@ -359,6 +430,7 @@ int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int 
     for (int i = 0; i < n; i++) {
         feed(g, seqs[i], tokens[i]);
         g->seqs[seqs[i]].drawn++;
+        g->seqs[seqs[i]].pure = false;
         output(g, i, seqs[i]);
     }
     return 0;
@@ -410,6 +482,7 @@ int engine_commit(struct engine *g, const int *seqs, const int *keep, int n, str
             if (g->held_seq[k] == seqs[i]) {
                 feed(g, seqs[i], g->held_token[k]);
                 g->seqs[seqs[i]].drawn++;
+                g->seqs[seqs[i]].pure = false;
                 left--;
             }
         }

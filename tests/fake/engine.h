@@ -17,8 +17,11 @@
  * model (a model file whose blobs are taken, last in the list).
  */
 
+#define FAKE_STATE 1000 /* bytes of a kept state */
+
 /* What the engine did, for assertions. */
 struct fake_log {
+    atomic_int snaps, taken; /* kept states: there are; were taken */
     atomic_int decode_calls, verify_calls, prefill_calls, prefill_tokens, max_rows, open_seqs,
         pieces;
 };

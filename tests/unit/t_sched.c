@@ -21,15 +21,20 @@
 
 #define VOCAB 1000
 
-static struct sched *open_ready(const char *path, int queue)
+static struct sched *open_keeping(const char *path, int queue, struct sched_keep keep)
 {
-    struct sched_opts o = {.path = path, .queue = queue, .wake_fd = -1};
+    struct sched_opts o = {.path = path, .queue = queue, .keep = keep, .wake_fd = -1};
     struct sched *s = NULL;
     struct err e = ERR_INIT;
     fake_log_reset();
     assert_int_equal(sched_open(&o, &s, &e), 0);
     assert_int_equal(sched_wait(s, &e), 0);
     return s;
+}
+
+static struct sched *open_ready(const char *path, int queue)
+{
+    return open_keeping(path, queue, (struct sched_keep){.off = false});
 }
 
 /* A prompt of n tokens that depends on the salt. */
@@ -349,16 +354,16 @@ static void live_states_are_reused(void **state)
     sched_close(s);
 }
 
-/* More conversations than sequences: the longest idle one loses its state. */
-static void idle_lives_make_room(void **state)
+/* More conversations than sequences: the longest idle one loses its sequence, and finds
+ * its state again where states are kept. */
+static void idle_lives(bool keep)
 {
-    (void)state;
-    struct sched *s = open_ready("slots=2", 4);
+    struct sched *s = open_keeping("slots=2", 4, (struct sched_keep){.off = !keep});
     struct live *l[3] = {live_create(), live_create(), live_create()};
     int32_t *p = prompt_of(500, 1);
     static struct result got;
-    /* 0 1 0 2 0 1: at the end only 1 has lost its state. */
-    const int order[] = {0, 1, 0, 2, 0, 1}, reused[] = {0, 0, 1, 0, 1, 0};
+    /* 0 1 0 2 0 1: at the end only 1 has lost its sequence. */
+    const int order[] = {0, 1, 0, 2, 0, 1}, reused[] = {0, 0, 1, 0, 1, keep};
     for (int i = 0; i < 6; i++) {
         struct job_spec spec = {.prompt = p,
                                 .n_prompt = (size_t)(100 + 20 * i),
@@ -370,6 +375,7 @@ static void idle_lives_make_room(void **state)
         assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
         finish(j, &got);
         assert_int_equal(job_stats(j).cached_tokens > 0, reused[i]);
+        assert_int_equal(job_stats(j).reuse, !reused[i] ? JU_NONE : i < 5 ? JU_LIVE : JU_MEMORY);
         job_free(j);
     }
     for (int i = 0; i < 3; i++) {
@@ -377,6 +383,14 @@ static void idle_lives_make_room(void **state)
     }
     free(p);
     sched_close(s);
+    assert_int_equal(fake_log.snaps, 0);
+}
+
+static void idle_lives_make_room(void **state)
+{
+    (void)state;
+    idle_lives(false);
+    idle_lives(true);
 }
 
 static void screen_has_a_slot(void **state)

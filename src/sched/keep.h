@@ -1,0 +1,37 @@
+#ifndef QUASAR_SCHED_KEEP_H
+#define QUASAR_SCHED_KEEP_H
+
+#include "sched/live.h"
+#include "sched/prefix.h"
+#include "sched/slot.h"
+
+/* When states are kept and what jobs start from. Engine thread only. */
+struct keep {
+    struct engine *g;
+    struct prefix prefix;
+    bool on, generated;
+    int every; /* 0: none in between */
+};
+
+void keep_open(struct keep *k, const struct sched_keep *o, struct engine *g);
+void keep_close(struct keep *k);
+
+/* Puts the longest state that serves the job's prompt into the fresh sequence, and writes
+ * into the job's figures where it came from and why it is not longer. Returns its
+ * tokens. */
+int keep_resume(struct keep *k, struct job *j, int seq);
+/* Where the chunk after slot->done must end, because a state is kept there; 0: nowhere. */
+int keep_cut(const struct keep *k, const struct slot *slot);
+/* A chunk was computed. */
+void keep_chunk(struct keep *k, struct slot *slot);
+/* A job without a live ends; its sequence has held tokens. */
+void keep_end(struct keep *k, struct slot *slot, int held);
+/* A sequence was closed. */
+void keep_closed(struct keep *k);
+/* The sequence of an idle live is needed: keeps its state, if there is room, and closes
+ * it. */
+void keep_park(struct keep *k, struct live *l);
+/* The live's conversation is over. */
+void keep_forget(struct keep *k, const struct live *l);
+
+#endif
