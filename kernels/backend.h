@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/io.h"
+#include "base/phases.h"
 
 /*
  * The one interface between the forward pass (src/engine/graph.c, written once)
@@ -193,6 +194,8 @@ struct be_ops {
     /* Optional: figures; and what the device's memory gives in GB (1e9 bytes) per
      * second, the best of several passes over at least `bytes`. */
     void (*counters)(const struct backend *b, struct be_counters *out);
+    /* Optional: where the time of open went, behind what is there. */
+    void (*phases)(const struct backend *b, struct phases *out);
     int (*bandwidth)(struct backend *b, size_t bytes, double *read, double *copy, struct err *e);
     /* Optional: seconds for copying `bytes` to the device from pinned memory. */
     int (*upload_time)(struct backend *b, uint64_t bytes, double *seconds, struct err *e);

@@ -90,8 +90,11 @@ done
 result 'bench --json has its keys and rows' $rc
 rc=0
 "$q" bench -m "$m" --backend cpu --threads 1 --what start --max-draft 3 --json >"$tmp/out" 2>"$tmp/err" || rc=1
-for key in start_ms before_ms open_ms first_token_ms file_bytes memory kv_tokens weights; do
+for key in start_ms before_ms open_ms first_token_ms warm_token_ms file_bytes file_gb_s upload_gb_s phases beside memory kv_tokens weights; do
     grep -q "\"$key\":" "$tmp/out" || rc=1
+done
+for name in process file context model plan backend prompt token; do
+    grep -q "{\"name\":\"$name\",\"ms\":" "$tmp/out" || rc=1
 done
 grep -q '"what":"start"' "$tmp/out" && grep -q '"times_copy":null' "$tmp/out" &&
     grep -q '"max_draft":3' "$tmp/out" && grep -q '"verify_width":4' "$tmp/out" || rc=1

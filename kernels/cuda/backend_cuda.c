@@ -515,6 +515,11 @@ static void op_counters(const struct backend *b, struct be_counters *out)
     *out = b->count;
 }
 
+static void op_phases(const struct backend *b, struct phases *out)
+{
+    phases_append(out, &b->start);
+}
+
 static int op_bandwidth(struct backend *b, size_t bytes, double *read, double *copy, struct err *e)
 {
     int rc = cuda_finish(b, e);
@@ -550,6 +555,7 @@ const struct be_ops *backend_cuda(void)
         .close = cuda_close,
         .plan = cuda_plan,
         .counters = op_counters,
+        .phases = op_phases,
         .bandwidth = op_bandwidth,
         .upload_time = op_upload_time,
         .describe = op_describe,

@@ -35,6 +35,7 @@ struct cu_ctx {
     int n_sm;
     int launches;       /* counts every kernel launch; the host reads and resets it */
     const char *kernel; /* name of the last launch, for error messages */
+    bool dry;           /* launches only make the device load their kernels */
 };
 
 /* ---- weights (docs/cuda.md, "Weight tiles") ---- */

@@ -3,7 +3,10 @@
 #include "kernels/cuda/device.h"
 
 #include <cuda_runtime.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* One thread; writes the compute capability it was compiled for. */
@@ -79,4 +82,45 @@ extern "C" int cuda_device_probe(int index, struct cuda_device_info *out, char *
         return -1;
     }
     return 0;
+}
+
+struct cuda_wake {
+    pthread_t thread;
+    int index;
+};
+
+static void *wake(void *arg)
+{
+    const struct cuda_wake *w = (const struct cuda_wake *)arg;
+    if (cudaSetDevice(w->index) == cudaSuccess) {
+        cudaFree(NULL); /* older runtimes make the context only now */
+    }
+    return NULL;
+}
+
+extern "C" struct cuda_wake *cuda_device_wake(int index)
+{
+    struct cuda_wake *w = (struct cuda_wake *)calloc(1, sizeof *w);
+    if (!w) {
+        return NULL;
+    }
+    w->index = index;
+    sigset_t all, before; /* signals are the program's, not ours */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&w->thread, NULL, wake, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) {
+        free(w);
+        return NULL;
+    }
+    return w;
+}
+
+extern "C" void cuda_device_woken(struct cuda_wake *w)
+{
+    if (w) {
+        pthread_join(w->thread, NULL);
+        free(w);
+    }
 }

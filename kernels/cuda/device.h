@@ -25,6 +25,13 @@ int cuda_device_count(char *why, size_t why_size);
  * no code for is found here and not in the first forward pass. */
 int cuda_device_probe(int index, struct cuda_device_info *out, char *why, size_t why_size);
 
+/* Begins to make a device usable (a context, some 0.1 s) on a thread of its own; what is
+ * asked of the device meanwhile waits for it. NULL: not begun. woken waits for the thread,
+ * as must be done before the program ends. */
+struct cuda_wake;
+struct cuda_wake *cuda_device_wake(int index);
+void cuda_device_woken(struct cuda_wake *w);
+
 #ifdef __cplusplus
 }
 #endif

@@ -17,3 +17,14 @@ int cuda_device_probe(int index, struct cuda_device_info *out, char *why, size_t
     snprintf(why, why_size, "this build has no CUDA");
     return -1;
 }
+
+struct cuda_wake *cuda_device_wake(int index)
+{
+    (void)index;
+    return NULL;
+}
+
+void cuda_device_woken(struct cuda_wake *w)
+{
+    (void)w;
+}

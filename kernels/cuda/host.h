@@ -1,10 +1,13 @@
 #ifndef QUASAR_KERNELS_CUDA_HOST_H
 #define QUASAR_KERNELS_CUDA_HOST_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/phases.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cu.h"
 #include "kernels/cuda/rt.h"
@@ -13,7 +16,8 @@
 
 /*
  * The host side of the CUDA backend: struct backend and what its files share.
- * All of it belongs to the engine's thread.
+ * All of it belongs to the engine's thread; while the backend is opened ready.c has a
+ * part of it.
  *
  * A decode pass is not run call by call. begin … head append to a list of
  * operations; whatever needs a result flushes the list, which then runs at once
@@ -122,7 +126,9 @@ struct cuda_list {
     struct cuda_op *op;
 };
 
-struct cuda_graph; /* graphs.c */
+struct cuda_upload; /* upload.c */
+struct cuda_ready;  /* ready.c */
+struct cuda_graph;  /* graphs.c */
 struct cuda_graphs {
     struct cuda_graph *v;
     int n, cap;
@@ -146,8 +152,9 @@ struct backend {
     struct rt *rt;
     struct rt_info info;
     struct cu_ctx cu;
-    struct team *team;
+    struct team *team; /* NULL: nothing has been compared */
     struct be_counters count;
+    struct phases start; /* where the time of opening went */
     struct be_plan plan; /* that it was opened by, for messages */
 
     /* weights */
@@ -206,6 +213,13 @@ struct backend {
     int h_rows, m_rows, n_out; /* valid rows of h, m, logits */
     const char *doing;         /* for messages of what fails later */
 
+    /* opening */
+    struct cuda_upload *upload; /* NULL: its buffers have been given back */
+    struct cuda_ready *ready;   /* NULL: not under way */
+    atomic_bool given_up;       /* it has failed: the upload need not go on */
+    pthread_t tidy;
+    bool tidying;
+
     /* drawing */
     int32_t *host_ids;             /* pinned; ids, then margins */
     void *draw_host, *draw_device; /* settings of rows on their way; draw.c */
@@ -227,9 +241,14 @@ size_t cuda_weights_place(struct backend *b, uint8_t *base);
 int cuda_weights_verify(struct backend *b, struct err *e);
 size_t cuda_tile_bytes(const struct cu_mat *m);
 
-/* upload.c: brings all weights to their places. */
-int cuda_weights_upload(struct backend *b, const struct io_map *file,
-                        void (*progress)(void *ctx, double done), void *ctx, struct err *e);
+/* upload.c: brings all weights to their places, by so many threads. While it runs it
+ * changes nothing of the backend, and gives up when b->given_up is set. _end takes over
+ * what became of it; _free gives back its buffers, after all are at rest. */
+struct cuda_upload *cuda_upload_create(struct backend *b, int threads);
+int cuda_upload_run(struct cuda_upload *u, const struct io_map *file,
+                    void (*progress)(void *ctx, double done), void *ctx, struct err *e);
+int cuda_upload_end(struct backend *b, int rc, struct err *e);
+void cuda_upload_free(struct cuda_upload *u);
 /* Seconds that copying as many bytes from pinned memory takes. */
 int cuda_upload_time(struct backend *b, uint64_t bytes, double *seconds);
 
@@ -238,7 +257,7 @@ size_t cuda_work_place(struct backend *b, uint8_t *base);
 
 /* table.c */
 size_t cuda_block_layout(struct cuda_block *k, int rows0, int rows1, size_t pages);
-int cuda_block_open(struct backend *b, struct cuda_block *k, int stages, struct err *e);
+int cuda_block_open(struct backend *b, struct cuda_block *k, int stages); /* a CUDA status */
 void cuda_block_close(struct backend *b, struct cuda_block *k);
 /* Takes a stage that is no longer being read; waits for one if it must. */
 int cuda_block_begin(struct backend *b, struct cuda_block *k, struct err *e);
@@ -296,6 +315,15 @@ int cuda_page_fill(struct backend *b, int page, struct err *e);
 int cuda_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e);
 int cuda_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float *k, float *v,
                  struct err *e);
+
+/* ready.c: what opening does beside the upload: begin; wait; end, with what became of
+ * the upload; close. And afterwards: giving back what the upload held. */
+int cuda_ready_begin(struct backend *b, int graphs, struct err *e);
+void cuda_ready_wait(struct backend *b);
+int cuda_ready_end(struct backend *b, int rc, struct err *e);
+void cuda_ready_close(struct backend *b);
+int cuda_tidy_begin(struct backend *b, struct err *e);
+void cuda_tidy_end(struct backend *b);
 
 /* open.c */
 int cuda_open(const struct be_shape *shape, const struct be_weights *weights,

@@ -36,7 +36,8 @@ static __device__ __forceinline__ unsigned char *cu_smem_aligned(unsigned align)
 
 /* Enqueues kernel(args...) with smem bytes of dynamic shared memory; with c->pdl it
  * may start before its predecessor ends (then it calls pdl_wait). Safe under capture.
- * name must live as long as c. */
+ * name must live as long as c. With c->dry nothing is
+ * launched, only loaded. */
 template <typename... P>
 static cudaError_t cu_launch_as(struct cu_ctx *c, const char *name, bool together,
                                 void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
@@ -45,6 +46,9 @@ static cudaError_t cu_launch_as(struct cu_ctx *c, const char *name, bool togethe
     c->launches++;
     c->kernel = name;
 #ifdef QUASAR_EMULATE
+    if (c->dry) {
+        return cudaSuccess;
+    }
     return emu_launch(name, kernel, grid, block, smem, c->path == CU_SM90, c->pdl, together,
                       args...);
 #else
@@ -61,6 +65,10 @@ static cudaError_t cu_launch_as(struct cu_ctx *c, const char *name, bool togethe
         if (rc != cudaSuccess) {
             return rc;
         }
+    }
+    if (c->dry) { /* asking for it is what loads a kernel */
+        cudaFuncAttributes now;
+        return cudaFuncGetAttributes(&now, (const void *)kernel);
     }
     /* One split of L1 for all of a chain: a multiprocessor changes it only when idle, so that
      * the next kernel's blocks could not start beside this one's. */

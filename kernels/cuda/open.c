@@ -1,7 +1,7 @@
 /*
- * Opening the CUDA backend: checks, the memory plan, three large allocations
- * (weights, cache with states, work), the upload, the decode plans. No call after
- * it allocates device memory but for graphs.
+ * Opening the CUDA backend: checks, the memory plan, room for the weights; then the
+ * upload, and all the rest (ready.c) beside it. No call after it allocates device memory
+ * but for graphs.
  */
 #include "config.h"
 
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/plan.h"
@@ -158,11 +159,8 @@ int cuda_plan(const struct be_shape *shape, const struct be_weights *weights,
     if (rc < 0) {
         return rc;
     }
-    struct rt *rt = NULL;
     struct rt_info info = {.cc = 0};
-    int status = rt_open(opts->device, &rt);
-    status = status ? status : rt_info(rt, &info);
-    rt_close(rt);
+    int status = rt_look(opts->device, &info);
     if (status) {
         return no_device(opts->device, status, e);
     }
@@ -198,14 +196,8 @@ static int open_device(struct backend *b, const struct be_opts *opts, struct err
     return 0;
 }
 
-/* One zeroed block of device memory. */
-static int block(struct backend *b, size_t bytes, void **out)
-{
-    int status = rt_alloc(b->rt, bytes, out);
-    return status ? status : rt_fill(b->rt, *out, 0, bytes);
-}
-
-static int open_memory(struct backend *b, const struct be_opts *opts, struct err *e)
+/* Room for the weights, if everything fits. */
+static int open_weights(struct backend *b, const struct be_opts *opts, struct err *e)
 {
     struct cuda_needs n;
     plan_inputs(b, opts, &n);
@@ -214,119 +206,51 @@ static int open_memory(struct backend *b, const struct be_opts *opts, struct err
     if (b->plan.pages < b->pages) {
         return cuda_plan_refuse(&b->plan, b->pages, NULL, e);
     }
-    const size_t state = (size_t)b->slots * b->slot_floats * sizeof(float);
     b->doing = "taking device memory";
     int status = rt_alloc(b->rt, b->weight_bytes, &b->weight_mem);
-    status = status ? status : block(b, state, &b->state_mem);
-    status = status ? status : block(b, (size_t)b->pages * b->page_bytes, &b->cache_mem);
-    status = status ? status : block(b, b->work_bytes, &b->work_mem);
     if (status) {
         return cuda_fail(b, status, e);
     }
-    b->state = b->state_mem;
-    b->cache = b->cache_mem;
     cuda_weights_place(b, b->weight_mem);
-    cuda_work_place(b, b->work_mem);
     return 0;
-}
-
-/* ---- decode plans ---- */
-
-struct plan_maker {
-    struct backend *b;
-    size_t work;
-    int status;
-};
-
-static void make(struct plan_maker *m, const struct cu_mat *mats, int n, struct cu_mm_plan **out)
-{
-    const struct cu_mat *list[4];
-    for (int i = 0; i < n; i++) {
-        list[i] = &mats[i];
-    }
-    if (m->status == 0) {
-        m->status = cu_mm_plan_create(&m->b->cu, list, n, out);
-    }
-    if (m->status == 0) {
-        m->work = most(m->work, cu_mm_work(*out));
-    }
-}
-
-static void make_layer(struct plan_maker *m, struct cuda_layer *l, bool mtp)
-{
-    make(m, l->in, l->n_in, &l->p_in);
-    if (mtp) {
-        make(m, l->in + 1, 2, &l->p_kv);
-    }
-    make(m, &l->out, 1, &l->p_out);
-    make(m, &l->gate_up, 1, &l->p_gate_up);
-    make(m, &l->down, 1, &l->p_down);
-}
-
-static int open_plans(struct backend *b, struct err *e)
-{
-    struct plan_maker m = {.b = b};
-    for (int i = 0; i < b->shape.layers; i++) {
-        make_layer(&m, &b->layers[i], false);
-    }
-    make(&m, &b->head, 1, &b->p_head);
-    if (b->weights.head_copy.data) {
-        make(&m, &b->copy, 1, &b->p_copy);
-    }
-    if (b->shape.mtp) {
-        make_layer(&m, &b->layers[b->shape.layers], true);
-        make(&m, &b->fc, 1, &b->p_fc);
-    }
-    b->doing = "planning the products";
-    m.status = m.status ? m.status : block(b, most(m.work, 256), &b->mm_mem);
-    return m.status ? cuda_fail(b, m.status, e) : 0;
-}
-
-static void close_plans(struct backend *b)
-{
-    for (int i = 0; i <= b->shape.layers; i++) {
-        struct cuda_layer *l = &b->layers[i];
-        cu_mm_plan_free(l->p_in);
-        cu_mm_plan_free(l->p_kv);
-        cu_mm_plan_free(l->p_out);
-        cu_mm_plan_free(l->p_gate_up);
-        cu_mm_plan_free(l->p_down);
-    }
-    cu_mm_plan_free(b->p_head);
-    cu_mm_plan_free(b->p_copy);
-    cu_mm_plan_free(b->p_fc);
-}
-
-/* ---- the rest ---- */
-
-static int open_pass(struct backend *b, const struct be_opts *opts, struct err *e)
-{
-    uint8_t axis[BE_ROT_DIM / 2];
-    double inv_freq[BE_ROT_DIM / 2];
-    void *ids = NULL;
-    be_rope(&b->shape, axis, inv_freq);
-    b->parity = mem_array((size_t)b->slots, sizeof *b->parity);
-    b->span = mem_array((size_t)b->max_rows, sizeof *b->span);
-    b->list_cap = 2 * b->shape.layers + 64;
-    b->list.op = mem_array((size_t)b->list_cap, sizeof *b->list.op);
-    cuda_graphs_open(b, opts->graphs);
-    int rc = cuda_block_open(b, &b->dec, CUDA_STAGES, e);
-    rc = rc < 0 ? rc : cuda_block_open(b, &b->pre, 2, e);
-    if (rc < 0) {
-        return rc;
-    }
-    int status = rt_pin(b->rt, 2 * CUDA_MAX_OUT * sizeof(int32_t), &ids);
-    b->host_ids = ids;
-    status = status ? status : rt_upload(b->rt, b->axis, axis, sizeof axis);
-    status = status ? status : rt_upload(b->rt, b->inv_freq, inv_freq, sizeof inv_freq);
-    status = status ? status : rt_sync(b->rt);
-    return status ? cuda_fail(b, status, e) : 0;
 }
 
 static int all_cores(void)
 {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* Weights, and beside their upload all the rest. */
+static int open_on(struct backend *b, const struct be_opts *opts,
+                   void (*progress)(void *ctx, double done), void *ctx, struct err *e)
+{
+    const int threads = opts->threads > 0 ? opts->threads : all_cores();
+    int64_t now = clock_now(clock_real());
+    int rc = open_device(b, opts, e);
+    now = phases_lap(&b->start, "device", now);
+    rc = rc < 0 ? rc : open_weights(b, opts, e);
+    now = phases_lap(&b->start, "weight_memory", now);
+    if (rc < 0) {
+        return rc;
+    }
+    b->doing = "uploading the weights";
+    b->upload = cuda_upload_create(b, threads);
+    rc = cuda_ready_begin(b, opts->graphs, e);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = cuda_upload_run(b->upload, opts->file, progress, ctx, e);
+    now = clock_now(clock_real());
+    cuda_ready_wait(b);
+    rc = cuda_upload_end(b, rc, e);
+    phases_lap(&b->start, "waiting", now);
+    rc = cuda_ready_end(b, rc, e);
+    if (rc == 0 && opts->verify) {
+        rc = team_create(threads, &b->team, e);
+        rc = rc < 0 ? rc : cuda_weights_verify(b, e);
+    }
+    return rc < 0 ? rc : cuda_tidy_begin(b, e);
 }
 
 int cuda_open(const struct be_shape *shape, const struct be_weights *weights,
@@ -338,15 +262,7 @@ int cuda_open(const struct be_shape *shape, const struct be_weights *weights,
         return rc;
     }
     struct backend *b = outline(shape, weights, opts);
-    rc = open_device(b, opts, e);
-    rc = rc < 0 ? rc : open_memory(b, opts, e);
-    rc = rc < 0 ? rc : team_create(opts->threads > 0 ? opts->threads : all_cores(), &b->team, e);
-    rc = rc < 0 ? rc : cuda_weights_upload(b, opts->file, progress, ctx, e);
-    rc = rc < 0 ? rc : open_plans(b, e);
-    rc = rc < 0 ? rc : open_pass(b, opts, e);
-    if (rc == 0 && opts->verify) {
-        rc = cuda_weights_verify(b, e);
-    }
+    rc = open_on(b, opts, progress, ctx, e);
     if (rc < 0) {
         cuda_close(b);
         return rc;
@@ -362,13 +278,11 @@ void cuda_close(struct backend *b)
         return;
     }
     team_free(b->team);
+    cuda_tidy_end(b);
     if (b->rt) {
         (void)rt_sync(b->rt);
         cuda_graphs_close(b);
-        close_plans(b);
-        cuda_block_close(b, &b->dec);
-        cuda_block_close(b, &b->pre);
-        rt_unpin(b->rt, b->host_ids);
+        cuda_ready_close(b);
         cuda_draw_close(b);
         rt_free(b->rt, b->weight_mem);
         rt_free(b->rt, b->state_mem);

@@ -22,13 +22,17 @@ struct rt_graph {
     cudaGraphExec_t exec;
 };
 
-int rt_open(int device, struct rt **out)
+static int open_stream(int device, bool first, struct rt **out)
 {
     struct rt *r = mem_zalloc(sizeof *r);
+    int least = 0, greatest = 0;
     r->device = device;
     cudaError_t rc = cudaSetDevice(device);
+    if (rc == cudaSuccess && first) {
+        rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    }
     if (rc == cudaSuccess) {
-        rc = cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking);
+        rc = cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest);
     }
     if (rc != cudaSuccess) {
         free(r);
@@ -36,6 +40,16 @@ int rt_open(int device, struct rt **out)
     }
     *out = r;
     return 0;
+}
+
+int rt_open(int device, struct rt **out)
+{
+    return open_stream(device, false, out);
+}
+
+int rt_open_first(int device, struct rt **out)
+{
+    return open_stream(device, true, out);
 }
 
 void rt_close(struct rt *r)
@@ -46,10 +60,13 @@ void rt_close(struct rt *r)
     }
 }
 
-int rt_info(struct rt *r, struct rt_info *out)
+int rt_look(int device, struct rt_info *out)
 {
     struct cudaDeviceProp prop;
-    cudaError_t rc = cudaGetDeviceProperties(&prop, r->device);
+    cudaError_t rc = cudaSetDevice(device);
+    if (rc == cudaSuccess) {
+        rc = cudaGetDeviceProperties(&prop, device);
+    }
     if (rc == cudaSuccess) {
         snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, prop.name);
         out->cc = prop.major * 10 + prop.minor;
@@ -57,6 +74,16 @@ int rt_info(struct rt *r, struct rt_info *out)
         rc = cudaMemGetInfo(&out->mem_free, &out->mem_total);
     }
     return (int)rc;
+}
+
+int rt_info(struct rt *r, struct rt_info *out)
+{
+    return rt_look(r->device, out);
+}
+
+int rt_enter(const struct rt *r)
+{
+    return (int)cudaSetDevice(r->device);
 }
 
 void *rt_stream(const struct rt *r)
@@ -116,6 +143,18 @@ void rt_unpin(struct rt *r, void *p)
     if (p) {
         cudaFreeHost(p);
     }
+}
+
+int rt_register(struct rt *r, void *p, size_t bytes)
+{
+    (void)r;
+    return forget(cudaHostRegister(p, bytes, cudaHostRegisterDefault));
+}
+
+void rt_unregister(struct rt *r, void *p)
+{
+    (void)r;
+    cudaHostUnregister(p);
 }
 
 int rt_upload(struct rt *r, void *device, const void *host, size_t bytes)
@@ -186,6 +225,16 @@ int rt_record(struct rt *r, struct rt_event *ev)
 int rt_wait(struct rt_event *ev)
 {
     return (int)cudaEventSynchronize(ev->event);
+}
+
+bool rt_done(struct rt_event *ev)
+{
+    return cudaEventQuery(ev->event) != cudaErrorNotReady;
+}
+
+int rt_follow(struct rt *r, struct rt_event *ev)
+{
+    return (int)cudaStreamWaitEvent(r->stream, ev->event, 0);
 }
 
 int rt_elapsed(const struct rt_event *from, const struct rt_event *to, float *ms)

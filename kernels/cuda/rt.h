@@ -22,8 +22,14 @@ struct rt_info {
 };
 
 int rt_open(int device, struct rt **out);
+/* The same with a stream whose kernels are given multiprocessors before others'. */
+int rt_open_first(int device, struct rt **out);
 void rt_close(struct rt *r);
 int rt_info(struct rt *r, struct rt_info *out);
+/* What rt_info says, of a device that is not open. */
+int rt_look(int device, struct rt_info *out);
+/* Every thread but the one that opened r calls this before anything else. */
+int rt_enter(const struct rt *r);
 void *rt_stream(const struct rt *r); /* a cudaStream_t */
 int rt_device(const struct rt *r);
 
@@ -36,6 +42,9 @@ int rt_alloc(struct rt *r, size_t bytes, void **out);
 void rt_free(struct rt *r, void *p);
 int rt_pin(struct rt *r, size_t bytes, void **out);
 void rt_unpin(struct rt *r, void *p);
+/* Pins memory that is there already (whole pages), and lets it go again. */
+int rt_register(struct rt *r, void *p, size_t bytes);
+void rt_unregister(struct rt *r, void *p);
 
 /* A host side of an upload or download stays as it is until an event after it
  * has been waited for; pageable memory is allowed (and slower). */
@@ -55,7 +64,10 @@ int rt_sync(struct rt *r);
 int rt_event_create(struct rt *r, struct rt_event **out);
 void rt_event_free(struct rt_event *ev);
 int rt_record(struct rt *r, struct rt_event *ev);
-int rt_wait(struct rt_event *ev); /* the host waits; at once if never recorded */
+int rt_wait(struct rt_event *ev);  /* the host waits; at once if never recorded */
+bool rt_done(struct rt_event *ev); /* whether rt_wait would return at once */
+/* What is enqueued on r from now on comes after what ev was recorded behind. */
+int rt_follow(struct rt *r, struct rt_event *ev);
 /* Milliseconds between two that have been waited for. */
 int rt_elapsed(const struct rt_event *from, const struct rt_event *to, float *ms);
 

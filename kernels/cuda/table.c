@@ -50,9 +50,8 @@ size_t cuda_block_layout(struct cuda_block *k, int rows0, int rows1, size_t page
     return used;
 }
 
-int cuda_block_open(struct backend *b, struct cuda_block *k, int stages, struct err *e)
+int cuda_block_open(struct backend *b, struct cuda_block *k, int stages)
 {
-    b->doing = "preparing the tables";
     int rc = 0;
     for (int i = 0; i < stages && rc == 0; i++) {
         void *p = NULL;
@@ -64,7 +63,7 @@ int cuda_block_open(struct backend *b, struct cuda_block *k, int stages, struct 
             rc = rt_event_create(b->rt, &k->stage[i].sent);
         }
     }
-    return rc ? cuda_fail(b, rc, e) : 0;
+    return rc;
 }
 
 void cuda_block_close(struct backend *b, struct cuda_block *k)

@@ -496,13 +496,21 @@ static int bench_file(const struct conf *cf, const struct plan *p, const struct 
     for (int k = 0; k < W_COUNT; k++) {
         others = others || (p->what[k] && k != W_START);
     }
+    const double began = startup_age();
     int rc = model_open(cf, &m, e);
     const double opened = startup_age();
     if (rc == 0) { /* a start by itself is that of any command */
         rc = model_start(cf, &m, others ? tweak : NULL, e);
     }
     if (rc == 0 && p->what[W_START]) {
-        rc = startup_measure(m.engine, opened, container_file_size(m.file), &start, e);
+        const struct startup s = {.began = began,
+                                  .opened = opened,
+                                  .g = m.engine,
+                                  .before = &m.phases,
+                                  .file = container_map(m.file),
+                                  .file_bytes = container_file_size(m.file),
+                                  .threads = (int)conf_int(cf, "threads", 0)};
+        rc = startup_measure(&s, &start, e);
     }
     if (rc == 0) {
         rc = run_plan(cf, m.engine, p, start, e);

@@ -224,10 +224,15 @@ void model_progress_end(struct model_progress *p)
 
 int model_open(const struct conf *cf, struct model *m, struct err *e)
 {
+    const int64_t from = clock_now(clock_real());
     int rc = model_find(conf_str(cf, "model"), &m->path, e);
+    if (rc == 0 && !conf_is_word(cf, "backend", "cpu")) {
+        m->wake = cuda_device_wake((int)conf_int(cf, "device", 0));
+    }
     if (rc == 0) {
         rc = container_open(m->path, conf_flag(cf, "verify-weights"), &m->file, e);
     }
+    phases_lap(&m->phases, "file", from);
     return rc;
 }
 
@@ -235,7 +240,9 @@ int model_start(const struct conf *cf, struct model *m, const struct engine_opts
                 struct err *e)
 {
     struct engine_opts o = {0};
+    const int64_t from = clock_now(clock_real());
     int rc = model_engine_opts(cf, &o, m->gpu_note, e);
+    phases_lap(&m->phases, "context", from);
     if (rc < 0) {
         return rc;
     }
@@ -261,6 +268,7 @@ void model_close(struct model *m)
     if (m->file) {
         container_close(m->file);
     }
+    cuda_device_woken(m->wake);
     free(m->path);
     *m = (struct model){0};
 }

@@ -3,6 +3,7 @@
 
 #include "base/conf.h"
 #include "base/err.h"
+#include "base/phases.h"
 #include "engine/engine.h"
 #include "format/container.h"
 
@@ -26,14 +27,16 @@ struct model {
     struct container *file;
     struct engine *engine;
     char gpu_note[256];
+    struct cuda_wake *wake; /* a device that is being made ready; or NULL */
+    struct phases phases;   /* of opening, before the engine's own */
 };
 
-/* Opens the file that --model names, then, with model_start, the engine: shows
- * progress and says once why no GPU is used, when standard error is a terminal.
- * tweak may change the options (vocab_used, chunk …) before; NULL: nothing. */
 /* The format that a word of --kv means. */
 enum engine_kv model_kv(const char *word);
 
+/* Opens the file that --model names, while a device that may be used wakes up, then, with
+ * model_start, the engine: shows progress and says once why no GPU is used, when standard error is
+ * a terminal. tweak may change the options (vocab_used, chunk …) before; NULL: nothing. */
 int model_open(const struct conf *cf, struct model *m, struct err *e);
 int model_start(const struct conf *cf, struct model *m, const struct engine_opts *tweak,
                 struct err *e);

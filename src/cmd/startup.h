@@ -7,17 +7,28 @@
 #include <jansson.h>
 
 #include "base/err.h"
+#include "base/io.h"
+#include "base/phases.h"
 #include "engine/engine.h"
 
 /* Seconds since this process started, up to 10 ms too many; 0 where the system does
  * not say. */
 double startup_age(void);
 
+/* A start up to the moment in which the engine is there. */
+struct startup {
+    double began, opened; /* startup_age when the command began, and before the engine */
+    struct engine *g;
+    const struct phases *before; /* between began and the engine's own */
+    const struct io_map *file;   /* or NULL */
+    uint64_t file_bytes;
+    int threads; /* that read the file; 0: one less than there are cores */
+};
+
 /* Computes a short prompt and its first token, first thing on a new engine, and holds
- * the time since the process started beside that of copying file_bytes to the device.
- * opened: startup_age just before the engine was opened. *out is a new reference. */
-int startup_measure(struct engine *g, double opened, uint64_t file_bytes, json_t **out,
-                    struct err *e);
+ * the time since the process started beside that of copying the file's bytes to the
+ * device, and of reading them into buffers. *out is a new reference. */
+int startup_measure(const struct startup *s, json_t **out, struct err *e);
 /* The same in words, on standard output. */
 void startup_print(const json_t *result);
 

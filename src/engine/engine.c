@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/impl.h"
 #include "format/container.h"
@@ -154,8 +155,11 @@ int engine_open_source(const struct engine_source *s, const struct engine_opts *
     struct engine *g = mem_zalloc(sizeof *g);
     struct be_opts bo;
     struct engine_plan plan;
+    int64_t now = clock_now(clock_real());
     int rc = prepare(g, s, o, &bo, e);
+    now = phases_lap(&g->phases, "model", now);
     rc = rc < 0 ? rc : plan_make(g, o, &bo, &plan, e);
+    now = phases_lap(&g->phases, "plan", now);
     if (rc == 0) {
         rc = g->ops->open(&g->m.shape, &g->w.w, &bo, o->progress, o->progress_ctx, &g->b, e);
     }
@@ -163,11 +167,18 @@ int engine_open_source(const struct engine_source *s, const struct engine_opts *
         engine_close(g);
         return rc;
     }
+    if (g->ops->phases) {
+        g->ops->phases(g->b, &g->phases);
+        now = clock_now(clock_real());
+    } else {
+        now = phases_lap(&g->phases, "backend", now);
+    }
     g->ops->fast_head(g->b, g->fast);
     g->plan = g->ops->plan ? plan_line(&plan) : NULL;
     open_tables(g, bo.slots, bo.pages);
     fill_info(g, s, o);
     g->info.memory = plan;
+    phases_lap(&g->phases, "sequences", now);
     *out = g;
     return 0;
 }
@@ -368,6 +379,11 @@ struct engine_counters engine_counters(const struct engine *g)
         c.upload_s = b.upload_s;
     }
     return c;
+}
+
+const struct phases *engine_phases(const struct engine *g)
+{
+    return &g->phases;
 }
 
 uint64_t engine_bytes_per_draft(const struct engine *g)

@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/io.h"
+#include "base/phases.h"
 
 /*
  * The inference engine: one model, many sequences. Tokens in, logits and tokens
@@ -338,6 +339,8 @@ struct engine_counters {
     double upload_s;           /* the weights' way to the device, at open */
 };
 struct engine_counters engine_counters(const struct engine *g);
+/* Where the time of opening went; docs/cuda.md tells what a device's parts are. */
+const struct phases *engine_phases(const struct engine *g);
 /* Bytes of weights one decode step reads, however many rows it has. */
 uint64_t engine_bytes_per_step(const struct engine *g);
 /* Bytes of cache and recurrent state that one row reads after depth tokens. */

@@ -75,6 +75,7 @@ struct engine {
 
     struct engine_counters count;
     struct engine_info info;
+    struct phases phases;                /* of opening */
     char *name, *tier, *fallback, *plan; /* of info; owned */
 };
 

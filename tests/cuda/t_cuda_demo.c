@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/hash.h"
@@ -323,6 +324,52 @@ static void company(struct engine *g, int reps)
     free(got);
 }
 
+/* ---- the way to the device ---- */
+
+/* The file loses its end as soon as a first part of it is on the device. */
+static void cut_off(void *ctx, double done)
+{
+    (void)done;
+    if (truncate(ctx, 1 << 16) < 0) {
+        perror("truncate");
+    }
+}
+
+static void upload(void)
+{
+    struct err e = ERR_INIT;
+    struct engine_opts o = {
+        .backend = EB_CUDA, .slots = 1, .ctx = 512, .cuda_path = wanted_path(), .verify = true};
+    struct engine *g = NULL;
+    for (int i = 0; i < 2; i++) {
+        /* the emulator only: readers cannot pin their buffers */
+        if (i == 1) {
+            setenv("QUASAR_EMU_NO_REGISTER", "1", 1);
+        }
+        o.threads = i == 0 ? 0 : 1;
+        const int rc = engine_open(file, &o, &g, &e);
+        ok(rc == 0, "what lies on the device is what the file holds%s%s", rc < 0 ? ": " : "",
+           rc < 0 ? e.msg : "");
+        engine_close(rc == 0 ? g : NULL);
+    }
+    unsetenv("QUASAR_EMU_NO_REGISTER");
+    char path[] = "/tmp/t_cuda_demo-XXXXXX";
+    const int fd = mkstemp(path);
+    struct container *copy = NULL;
+    must(io_write_all(fd, container_map(file)->data, container_map(file)->size, path, &e), &e);
+    close(fd);
+    must(container_open(path, false, &copy, &e), &e);
+    o.verify = false;
+    o.progress = cut_off;
+    o.progress_ctx = path;
+    const int rc = engine_open(copy, &o, &g, &e);
+    ok(rc == QE_IO && strstr(e.msg, "cut off"), "a file that ends on the way is refused: %s",
+       rc < 0 ? e.msg : "it was not");
+    engine_close(rc == 0 ? g : NULL);
+    container_close(copy);
+    unlink(path);
+}
+
 int main(int argc, char **argv)
 {
     struct err e = ERR_INIT;
@@ -334,6 +381,7 @@ int main(int argc, char **argv)
     }
     const bool is_long = getenv("QUASAR_LONG") != NULL;
     slow = slow || getenv("QUASAR_TEST_SMALL") != NULL;
+    upload();
     struct engine *g = open_engine(EB_CUDA, slow ? 1 : 18, slow ? 512 : CTX);
     struct prompt p = {0};
     printf("# %s\n", engine_info(g)->plan);

@@ -67,11 +67,39 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority)
 {
     (void)flags;
+    (void)priority;
     *s = NULL;
     return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+    (void)s;
+    (void)e;
+    (void)flags;
+    return cudaSuccess;
+}
+
+/* QUASAR_EMU_NO_REGISTER: as where memory of one's own cannot be pinned */
+cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags)
+{
+    (void)flags;
+    return p && n && !getenv("QUASAR_EMU_NO_REGISTER") ? cudaSuccess : cudaErrorNotSupported;
+}
+
+cudaError_t cudaHostUnregister(void *p)
+{
+    return p ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
@@ -111,6 +139,12 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     (void)e;
     (void)s;
     return capturing ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    (void)e;
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
