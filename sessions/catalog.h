@@ -97,6 +97,9 @@ int catalog_fork(struct catalog *c, int64_t conv, int64_t turn, const char *name
 int catalog_find(struct catalog *c, const char *what, int64_t *conv, struct err *e);
 /* The latest that was given this name; *conv 0: none. */
 int catalog_named(struct catalog *c, const char *name, int64_t *conv, struct err *e);
+/* The same, or a new one of this name (n->name), in one step. */
+int catalog_named_or_new(struct catalog *c, const struct catalog_new *n, int64_t *conv,
+                         struct err *e);
 /* The latest that was begun in a directory (NULL: anywhere); *conv 0: none. */
 int catalog_last(struct catalog *c, const char *directory, int64_t *conv, struct err *e);
 /* QE_NOTFOUND. */

@@ -151,6 +151,25 @@ int catalog_named(struct catalog *c, const char *name, int64_t *conv, struct err
     return cat_int_take(c, st, conv, e);
 }
 
+int catalog_named_or_new(struct catalog *c, const struct catalog_new *n, int64_t *conv,
+                         struct err *e)
+{
+    int64_t id = 0;
+    int rc = cat_begin_write(c, e);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = catalog_named(c, n->name, &id, e);
+    if (rc == 0 && id == 0) {
+        rc = catalog_begin(c, n, &id, e);
+    }
+    rc = cat_end_write(c, rc, e);
+    if (rc == 0) {
+        *conv = id;
+    }
+    return rc;
+}
+
 int catalog_last(struct catalog *c, const char *directory, int64_t *conv, struct err *e)
 {
     sqlite3_stmt *st = NULL;

@@ -432,6 +432,11 @@ uint64_t state_bytes(const struct state_file *f)
     return f->size;
 }
 
+const char *state_path(const struct state_file *f)
+{
+    return f->path;
+}
+
 int state_check(const struct state_file *f, const uint8_t compat[STATE_COMPAT], const char *label,
                 struct err *e)
 {

@@ -63,6 +63,7 @@ void state_close(struct state_file *f);
 /* Borrowed until state_close. */
 const struct state_meta *state_meta(const struct state_file *f);
 uint64_t state_bytes(const struct state_file *f); /* of the whole file */
+const char *state_path(const struct state_file *f);
 
 /* QE_UNSUPPORTED, with both in words, unless it was written for the engine that has
  * this hash. */

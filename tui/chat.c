@@ -44,9 +44,8 @@ void app_note(struct app *a, enum role role, const char *fmt, ...)
     a->dirty = true;
 }
 
-static void clock_text(char out[8])
+static void clock_text(char out[8], time_t t)
 {
-    time_t t = time(NULL);
     struct tm tm;
     localtime_r(&t, &tm);
     snprintf(out, 8, "%02d:%02d", tm.tm_hour % 100, tm.tm_min % 100);
@@ -58,7 +57,7 @@ static void start_turn(struct app *a, const struct message *m)
 {
     struct err e = ERR_INIT;
     char at[8];
-    clock_text(at);
+    clock_text(at, time(NULL));
     if (chat_send(a->chat, m->full.data, m->full.len, &e) < 0) {
         app_note(a, R_BAD, "not sent: %s", e.msg);
         composer_set(a->composer, m->full.data, m->full.len);
@@ -124,7 +123,7 @@ static void open_block(struct app *a)
     if (!a->begun) {
         char at[8];
         a->begun = true;
-        clock_text(at);
+        clock_text(at, time(NULL));
         transcript_model(a->transcript, at);
     }
 }
@@ -253,6 +252,11 @@ static void on_event(struct app *a, const struct conv_event *ev)
         break;
     case CE_END:
         end_turn(a, ev);
+        break;
+    case CE_NOTICE:
+        transcript_notice(a->transcript, R_WARN, ev->text.data ? ev->text.data : "");
+        break;
+    case CE_SAVED:
         break;
     }
     a->dirty = true;
@@ -829,9 +833,11 @@ static bool turn(void *ctx)
 static void say_goodbye(const struct app *a)
 {
     const struct buf *b = transcript_last_answer(a->transcript);
+    struct view_chat v;
     if (!b) {
         return;
     }
+    chat_view(a->chat, &v);
     struct buf out = BUF_INIT;
     text_filter(b->data, b->len, a->theme.ascii || !a->theme.utf8, NULL, &out);
     if (!a->theme.utf8) {
@@ -842,9 +848,77 @@ static void say_goodbye(const struct app *a)
     if (out.len && out.data[out.len - 1] != '\n') {
         buf_addc(&out, '\n');
     }
+    if (v.conversation > 0 && v.saved) {
+        buf_printf(&out, "quasar --resume %lld goes on with this conversation.\n",
+                   (long long)v.conversation);
+    }
     fwrite(out.data, 1, out.len, stdout);
     fflush(stdout);
     buf_free(&out);
+}
+
+/* ---- a stored conversation ------------------------------------------------ */
+
+static void show_calls(struct app *a, const char *calls)
+{
+    static const char fence[] = "\n\n```json\n";
+    transcript_text(a->transcript, fence, sizeof fence - 1);
+    transcript_text(a->transcript, calls, strlen(calls));
+    transcript_text(a->transcript, "\n```\n", 5);
+}
+
+static void show_turn(void *ctx, const struct conv_turn *turn)
+{
+    struct app *a = ctx;
+    char at[8];
+    clock_text(at, (time_t)turn->created);
+    if (turn->user) {
+        struct buf b = BUF_INIT;
+        buf_add(&b, turn->text, turn->text_n);
+        transcript_user(a->transcript, at, &b, &b);
+        buf_free(&b);
+        return;
+    }
+    transcript_model(a->transcript, at);
+    if (turn->thought_n > 0) {
+        transcript_thought(a->transcript, turn->thought, turn->thought_n);
+        transcript_thought_facts(a->transcript, true, 0, turn->tokens);
+    }
+    transcript_text(a->transcript, turn->text, turn->text_n);
+    if (turn->calls) {
+        show_calls(a, turn->calls);
+    }
+    const bool cut = turn->finish && strcmp(turn->finish, "stop") != 0 &&
+                     strcmp(turn->finish, "tool_calls") != 0;
+    transcript_end(a->transcript, R_WARN, cut ? turn->finish : "");
+}
+
+/* What the screen opens with. */
+static int open_conversation(struct app *a, struct err *e)
+{
+    const struct tui_opts *o = a->opts;
+    if (o->resume > 0) {
+        struct err why = ERR_INIT;
+        const int rc = chat_resume(a->chat, o->resume, show_turn, a, &why);
+        if (rc < 0 && o->must_resume) {
+            *e = why;
+            return rc;
+        }
+        if (rc < 0) {
+            transcript_clear(a->transcript);
+            transcript_notice(a->transcript, R_WARN, why.msg);
+        } else {
+            transcript_notice(a->transcript, R_DIM, "resumed; /new starts another conversation");
+        }
+    }
+    for (const char *p = o->notice; p && *p;) {
+        const size_t n = strcspn(p, "\n");
+        char *line = mem_strndup(p, n);
+        transcript_notice(a->transcript, R_WARN, line);
+        free(line);
+        p += n + (p[n] != 0);
+    }
+    return 0;
 }
 
 static void app_free(struct app *a)
@@ -877,18 +951,19 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
     a.input = keyin_create();
     a.history = history_create(o->history, &hist);
     *signal_out = 0;
-    /* the line editor first: its terminal calls would disturb curses later */
-    a.composer = composer_create(o->vi, a.history, turn, &a, e);
-    int rc = a.composer ? 0 : QE_IO;
+    a.chat = chat_create(c);
+    int rc = open_conversation(&a, e);
     if (rc == 0) {
-        rc = term_open(e);
+        /* the line editor first: its terminal calls would disturb curses later */
+        a.composer = composer_create(o->vi, a.history, turn, &a, e);
+        rc = a.composer ? term_open(e) : QE_IO;
     }
     if (rc < 0) {
+        chat_free(a.chat);
         app_free(&a);
         return rc;
     }
     theme_start(&a.theme);
-    a.chat = chat_create(c);
     if (hist.msg[0]) {
         app_note(&a, R_WARN, "%s", hist.msg);
     }

@@ -112,6 +112,13 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
         err_set(&p->error, QE_IO, "%s", ev->text.data ? ev->text.data : "the model cannot be used");
         *over = true;
         break;
+    case CE_NOTICE:
+        fputs("Note: ", p->talk);
+        say(p, p->talk, ev->text.data ? ev->text.data : "", ev->text.len);
+        fputs(".\n", p->talk);
+        break;
+    case CE_SAVED:
+        break;
     case CE_THOUGHT:
         if (!p->thinking) {
             p->thinking = true;
@@ -294,12 +301,58 @@ static bool converse(struct plain *p, struct err *e)
     }
 }
 
+/* The end of a stored conversation, and how much comes before it. */
+struct tail {
+    int messages;
+    struct buf last; /* answer */
+};
+
+static void take_turn(void *ctx, const struct conv_turn *turn)
+{
+    struct tail *t = ctx;
+    t->messages++;
+    if (!turn->user) {
+        buf_truncate(&t->last, 0);
+        buf_add(&t->last, turn->text, turn->text_n);
+    }
+}
+
+static int open_conversation(const struct plain *p, const struct tui_opts *o, struct err *e)
+{
+    struct tail t = {0};
+    struct err why = ERR_INIT;
+    int rc = 0;
+    if (o->resume > 0) {
+        rc = chat_resume(p->chat, o->resume, take_turn, &t, &why);
+    }
+    if (rc < 0 && o->must_resume) {
+        *e = why;
+    } else if (rc < 0) {
+        fprintf(p->talk, "Note: %s.\n", why.msg);
+        rc = 0;
+    } else if (t.messages > 0) {
+        fprintf(p->talk, "Resumed conversation %lld, %d messages. /new starts another one.\n",
+                (long long)o->resume, t.messages);
+        if (t.last.len > 0) {
+            fputs("Model: ", p->talk);
+            say(p, p->talk, t.last.data, t.last.len);
+            putc('\n', p->talk);
+        }
+    }
+    for (const char *s = o->notice; rc == 0 && s && *s;) {
+        const size_t n = strcspn(s, "\n");
+        fprintf(p->talk, "Note: %.*s.\n", (int)n, s);
+        s += n + (s[n] != 0);
+    }
+    buf_free(&t.last);
+    return rc;
+}
+
 int tui_plain(struct conv *c, const struct tui_opts *o, struct err *e)
 {
     struct plain p;
     struct sigaction sa;
     struct sigaction old;
-    (void)o;
     memset(&p, 0, sizeof p);
     p.conv = c;
     p.ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
@@ -311,7 +364,9 @@ int tui_plain(struct conv *c, const struct tui_opts *o, struct err *e)
     p.talk = isatty(STDOUT_FILENO) ? stdout : stderr;
     answer(&p, "Loading the model. Type /help for commands; the end of input leaves.");
     fflush(p.talk);
-    int rc = follow(&p) ? 0 : QE_CANCELLED;
+    int rc = open_conversation(&p, o, e);
+    fflush(p.talk);
+    rc = rc < 0 || follow(&p) ? rc : QE_CANCELLED;
     if (rc == 0 && !p.failed) {
         (void)converse(&p, e);
     }

@@ -16,6 +16,9 @@ struct tui_opts {
     bool ascii;          /* ornaments from the ASCII set */
     bool vi;             /* vi keys in the composer */
     const char *history; /* file of earlier prompts; NULL: none */
+    int64_t resume;      /* the stored conversation to go on with; 0: a new one */
+    bool must_resume;    /* if that cannot be, it is an error instead of a new one */
+    const char *notice;  /* lines to show at first; NULL: none */
 };
 
 /* The screen on standard input and output. *signal is the signal that asked

@@ -118,6 +118,7 @@ static int check(const struct conf_opt *o, const char *text, struct err *e)
     switch (o->type) {
     case CONF_STR:
     case CONF_LIST:
+    case CONF_MAYBE:
         return 0;
     case CONF_FLAG: {
         bool b = false;
@@ -355,6 +356,9 @@ static int parse_long(struct conf *c, unsigned cmd, int argc, char **argv, int *
     const char *val = eq ? eq + 1 : NULL;
     if (c->table[i].type == CONF_FLAG) {
         val = val ? val : "yes";
+    } else if (!val && c->table[i].type == CONF_MAYBE &&
+               (*k + 1 >= argc || argv[*k + 1][0] == '-')) {
+        val = "";
     } else if (!val) {
         if (*k + 1 >= argc) {
             return err_set(e, QE_USAGE, "--%s needs a value (%s)", name, c->table[i].arg);

@@ -19,7 +19,8 @@ enum conf_type {
     CONF_INT,
     CONF_NUM,
     CONF_ENUM, /* one of help text's choices, "a|b|c" */
-    CONF_LIST  /* strings; each --name adds one */
+    CONF_LIST, /* strings; each --name adds one */
+    CONF_MAYBE /* a string that --name may leave out: then it is empty */
 };
 
 enum conf_origin { CONF_DEFAULT, CONF_FILE, CONF_ENV, CONF_ARG };

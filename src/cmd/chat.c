@@ -10,6 +10,7 @@
 #include "base/io.h"
 #include "cmd/convopts.h"
 #include "cmd/model.h"
+#include "cmd/session.h"
 #include "conv/conv.h"
 #include "tui/tui.h"
 
@@ -36,32 +37,50 @@ static bool wants_lines(const struct conf *cf)
            strcmp(term, "dumb") == 0 || !isatty(STDOUT_FILENO);
 }
 
+static int open_and_run(const struct conf *cf, const struct conv_opts *co,
+                        const struct session_pick *pick, int *sig, struct err *e)
+{
+    struct conv *c = NULL;
+    int rc = conv_open(co, &c, e);
+    if (rc < 0) {
+        return rc;
+    }
+    char *dir = io_xdg_state();
+    char *history = io_join(dir, "history");
+    const struct tui_opts o = {
+        .ascii = conf_flag(cf, "ascii"),
+        .vi = conf_is_word(cf, "editor", "vi"),
+        .history = history,
+        .resume = pick->conversation,
+        .must_resume = pick->must,
+        .notice = pick->notice.data,
+    };
+    rc = wants_lines(cf) ? tui_plain(c, &o, e) : tui_chat(c, &o, sig, e);
+    conv_close(c);
+    free(history);
+    free(dir);
+    return rc;
+}
+
 static int converse(const struct conf *cf, int *sig, struct err *e)
 {
     struct conv_opts co;
     struct convopts s = {0};
+    struct session_pick pick = {0};
+    char *directory = NULL;
     int rc = convopts_from(cf, &co, &s, e);
-    if (rc < 0) {
-        convopts_free(&s);
-        return rc;
-    }
-    co.slots = 1;
-    co.save = true;
-    struct conv *c = NULL;
-    char *dir = io_xdg_state();
-    char *history = io_join(dir, "history");
-    rc = conv_open(&co, &c, e);
     if (rc == 0) {
-        struct tui_opts o = {
-            .ascii = conf_flag(cf, "ascii"),
-            .vi = conf_is_word(cf, "editor", "vi"),
-            .history = history,
-        };
-        rc = wants_lines(cf) ? tui_plain(c, &o, e) : tui_chat(c, &o, sig, e);
-        conv_close(c);
+        co.slots = 1;
+        rc = session_options(cf, &co, &directory, e);
     }
-    free(history);
-    free(dir);
+    if (rc == 0) {
+        rc = session_pick(cf, directory, &pick, e);
+    }
+    if (rc == 0) {
+        rc = open_and_run(cf, &co, &pick, sig, e);
+    }
+    buf_free(&pick.notice);
+    free(directory);
     convopts_free(&s);
     return rc;
 }
@@ -78,6 +97,9 @@ int cmd_chat(const struct conf *cf, int nargs, char **args, struct err *e)
     if (conf_flag(cf, "keys")) {
         tui_print_keys(stdout);
         return 0;
+    }
+    if (conf_is_word(cf, "resume", "")) {
+        return session_print_latest(cf, e);
     }
     if (!isatty(STDIN_FILENO)) {
         return cmd_run(cf, 0, NULL, e);

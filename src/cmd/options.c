@@ -158,6 +158,22 @@ const struct conf_opt options_table[] = {
      "the rows of a step belong to one sequence", true},
     {"reps", 0, CONF_INT, "5", 1, 1000, NULL, C_BENCH, "N", "repetitions; medians are shown", true},
 
+    /* stored conversations */
+    {"session", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_RUN, "NAME",
+     "go on with the conversation of this name, or begin it", true},
+    {"continue", 'c', CONF_FLAG, "no", NO_BOUNDS, NULL, C_CHAT, NULL,
+     "go on with the last conversation of this folder", true},
+    {"resume", 0, CONF_MAYBE, NULL, NO_BOUNDS, NULL, C_CHAT, "[ID]",
+     "go on with this conversation, or list the latest", true},
+    {"start", 0, CONF_ENUM, "last", NO_BOUNDS, "last|new", C_CHAT, "WITH",
+     "what the chat opens with: the last conversation of this folder, or a new one", false},
+    {"save", 0, CONF_FLAG, "yes", NO_BOUNDS, NULL, C_CHAT, NULL,
+     "keep conversations, to go on with them later", false},
+    {"save-state", 0, CONF_FLAG, "yes", NO_BOUNDS, NULL, C_CHAT | C_RUN, NULL,
+     "keep the engine's state with them, so that nothing is read again", false},
+    {"state-budget", 0, CONF_STR, "auto", NO_BOUNDS, NULL, C_CHAT | C_RUN | C_SESSIONS, "SIZE",
+     "most that saved states may take, such as 20G", false},
+
     /* screen */
     {"plain", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_CHAT, NULL,
      "line mode, for screen readers and dumb terminals", false},

@@ -14,9 +14,10 @@ enum cmd_bit {
     C_INSPECT = 1 << 6,
     C_BENCH = 1 << 7,
     C_CONFIG = 1 << 8,
+    C_SESSIONS = 1 << 9,
     C_ENGINE = C_CHAT | C_RUN | C_SCORE | C_BENCH | C_CONFIG, /* open or plan an engine */
     C_GENERATE = C_CHAT | C_RUN,                              /* sample from it */
-    C_ALL = (1 << 9) - 1
+    C_ALL = (1 << 10) - 1
 };
 
 /* The one table of options, ending with a NULL name. */

@@ -14,6 +14,7 @@
 #include "cmd/convopts.h"
 #include "cmd/interrupt.h"
 #include "cmd/runout.h"
+#include "cmd/session.h"
 #include "conv/conv.h"
 #include "tokenizer/tokenizer.h"
 
@@ -189,6 +190,48 @@ static int ask(struct chat *t, const struct prompt_in *p, struct err *e)
     return p->raw ? chat_complete(t, text, p->text.len, e) : chat_send(t, text, p->text.len, e);
 }
 
+/* ---- the conversation ---- */
+
+/* Which stored conversation the prompt belongs to. */
+struct session {
+    const char *name;         /* NULL: see pick */
+    struct session_pick pick; /* of -c and --resume */
+    char *directory;
+    bool stored; /* it belongs to one */
+};
+
+static int session_gather(const struct conf *cf, const struct prompt_in *p, struct conv_opts *o,
+                          struct session *s, struct err *e)
+{
+    s->name = conf_str(cf, "session");
+    const bool pick = conf_flag(cf, "continue") || conf_str(cf, "resume");
+    s->stored = s->name || pick;
+    if (s->stored && (p->is_ids || p->raw || p->is_messages)) {
+        return err_set(e, QE_USAGE,
+                       "a stored conversation goes on with a text: -p, -f or standard input, "
+                       "without --raw and --tools");
+    }
+    if (!s->stored) {
+        return 0;
+    }
+    int rc = session_options(cf, o, &s->directory, e);
+    o->save = true;
+    return rc == 0 && pick ? session_pick(cf, s->directory, &s->pick, e) : rc;
+}
+
+static void session_fini(struct session *s)
+{
+    buf_free(&s->pick.notice);
+    free(s->directory);
+}
+
+static int session_enter(struct chat *t, const struct session *s, struct err *e)
+{
+    return s->name     ? chat_session(t, s->name, e)
+           : s->stored ? chat_resume(t, s->pick.conversation, NULL, NULL, e)
+                       : 0;
+}
+
 /* ---- the answer ---- */
 
 static int answer(struct conv *c, struct chat *t, struct runout *out, struct err *e)
@@ -209,6 +252,9 @@ static int answer(struct conv *c, struct chat *t, struct runout *out, struct err
         if (ev.kind == CE_FAILED || (ev.kind == CE_END && ev.reason == CE_R_ERROR)) {
             rc = err_set(e, QE_INTERNAL, "%s", ev.text.data ? ev.text.data : "it failed");
         } else if (ev.kind == CE_END) {
+            struct view_chat v;
+            chat_view(t, &v);
+            out->conversation = v.conversation;
             runout_end(out, chat_last(t));
             rc = ev.reason == CE_R_CANCELLED ? QE_CANCELLED : 0;
         }
@@ -219,12 +265,50 @@ static int answer(struct conv *c, struct chat *t, struct runout *out, struct err
     }
 }
 
+/* The engine's state is on disk before the program ends, or a notice says why not. */
+static void save_state(struct conv *c, struct chat *t, struct runout *out)
+{
+    chat_save(t);
+    for (bool over = false; !over;) {
+        struct conv_event ev;
+        if (conv_wait(c, &ev, 200)) {
+            runout_event(out, c, &ev);
+            over = ev.kind == CE_SAVED || ev.kind == CE_FAILED;
+            conv_event_fini(&ev);
+        }
+    }
+}
+
+static int exchange(const struct conv_opts *o, const struct prompt_in *p, const struct session *s,
+                    struct runout *out, struct err *e)
+{
+    struct conv *c = NULL;
+    int rc = conv_open(o, &c, e);
+    if (rc < 0) {
+        return rc;
+    }
+    struct chat *t = chat_create(c);
+    rc = session_enter(t, s, e);
+    rc = rc < 0 ? rc : ask(t, p, e);
+    if (rc == 0) {
+        rc = answer(c, t, out, e);
+        if (s->stored && (rc == 0 || rc == QE_CANCELLED)) {
+            save_state(c, t, out);
+        }
+    }
+    conv_close(c);
+    return rc;
+}
+
 static int run(const struct conf *cf, const struct prompt_in *p, struct err *e)
 {
     struct conv_opts o;
     struct convopts s;
+    struct session session = {0};
     int rc = convopts_from(cf, &o, &s, e);
+    rc = rc < 0 ? rc : session_gather(cf, p, &o, &session, e);
     if (rc < 0) {
+        session_fini(&session);
         convopts_free(&s);
         return rc;
     }
@@ -241,16 +325,9 @@ static int run(const struct conf *cf, const struct prompt_in *p, struct err *e)
     };
     runout_start(&out);
     interrupt_catch(true); /* the first stops the answer, the second the program */
-    struct conv *c = NULL;
-    rc = conv_open(&o, &c, e);
-    if (rc == 0) {
-        struct chat *t = chat_create(c);
-        rc = ask(t, p, e);
-        if (rc == 0) {
-            rc = answer(c, t, &out, e);
-        }
-    }
-    conv_close(c);
+    runout_notice(&out, session.pick.notice.data);
+    rc = exchange(&o, p, &session, &out, e);
+    session_fini(&session);
     convopts_free(&s);
     return rc;
 }

@@ -214,6 +214,9 @@ static void print_object(const struct runout *o, const struct chat_result *r)
     if (o->tools) {
         json_object_set_new(v, "tool_calls", calls_of(r));
     }
+    if (o->conversation > 0) {
+        json_object_set_new(v, "conversation", json_integer((json_int_t)o->conversation));
+    }
     json_print_take(v);
 }
 
@@ -264,7 +267,7 @@ static void stream_call(const struct buf *b)
     stream(v);
 }
 
-static void stream_end(const struct chat_result *r)
+static void stream_end(const struct runout *o, const struct chat_result *r)
 {
     json_t *v = stream_event("stats");
     add_figures(v, r);
@@ -277,6 +280,9 @@ static void stream_end(const struct chat_result *r)
     v = stream_event("end");
     json_object_set_new(v, "finish_reason", json_string(conv_reason_word(r->reason)));
     json_object_set_new(v, "output_tokens", json_integer((json_int_t)r->n_ids));
+    if (o->conversation > 0) {
+        json_object_set_new(v, "conversation", json_integer((json_int_t)o->conversation));
+    }
     stream(v);
 }
 
@@ -288,6 +294,19 @@ static void told_once(struct runout *o, const struct conv *c)
     conv_view_model(c, &m);
     if (o->err_tty && m.fallback[0]) {
         fprintf(stderr, "quasar: %s\n", m.fallback);
+    }
+}
+
+void runout_notice(struct runout *o, const char *lines)
+{
+    clear_progress(o);
+    for (const char *p = lines; p && *p;) {
+        const size_t n = strcspn(p, "\n");
+        end_thought(o);
+        fputs("quasar: ", stderr);
+        print_safe(stderr, p, n, o->err_tty);
+        fputc('\n', stderr);
+        p += n + (p[n] != 0);
     }
 }
 
@@ -313,9 +332,13 @@ void runout_event(struct runout *o, const struct conv *c, const struct conv_even
     case CE_TEXT:
     case CE_TOOL:
         break;
+    case CE_NOTICE:
+        runout_notice(o, ev->text.data);
+        return;
     case CE_FAILED:
     case CE_QUEUED:
     case CE_END:
+    case CE_SAVED:
         clear_progress(o);
         return;
     }
@@ -412,7 +435,7 @@ void runout_end(struct runout *o, const struct chat_result *r)
         print_object(o, r);
         break;
     case OUT_STREAM:
-        stream_end(r);
+        stream_end(o, r);
         break;
     }
     fflush(stdout);

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "conv/conv.h"
+#include "conv/keeper.h"
 #include "conv/post.h"
 #include "conv/prompt.h"
 #include "conv/record.h"
@@ -54,6 +55,27 @@ struct turn {
     int cached, total;
 };
 
+/* The way of a chat's state to disk and back. Worker thread. */
+struct keep {
+    struct transfer *out;       /* being copied out of the engine */
+    struct live *left;          /* what it is copied from, when the chat has another one by now */
+    int64_t out_conv, out_turn; /* where it belongs */
+    struct transfer *in;        /* on its way into it */
+    int64_t turn;               /* the answer that the live state stands after; 0: none is stored */
+    int64_t due;                /* when to save it; 0: it is saved, or there is none */
+    bool wanted;                /* a saved one is to be loaded when the model is there */
+    bool loading, saving;       /* the keeper is at it */
+    bool asked;                 /* the reader waits for CE_SAVED */
+};
+
+/* A stored conversation that a chat goes on with; made by the reader's thread. */
+struct resume {
+    int64_t conv, last;
+    struct session_lock *lock; /* owned */
+    char *model, *system;      /* as stored; owned */
+    json_t *messages;          /* owned */
+};
+
 struct chat {
     struct conv *conv;
 
@@ -71,17 +93,19 @@ struct chat {
     json_t *messages;     /* what was said, without the system prompt */
     struct live *live;
     struct record_chat record;
+    struct keep keep;
     struct turn turn;
     struct view_chat figures;
     bool closing;
 };
 
-enum cmd_kind { CMD_CREATE, CMD_INPUT, CMD_STOP, CMD_CLEAR, CMD_FREE };
+enum cmd_kind { CMD_CREATE, CMD_INPUT, CMD_STOP, CMD_CLEAR, CMD_RESUME, CMD_SAVE, CMD_FREE };
 
 struct cmd {
     enum cmd_kind kind;
     struct chat *chat;
     struct input *input;
+    struct resume *resume;
     uint64_t serial;
     struct cmd *next;
 };
@@ -91,6 +115,7 @@ struct conv {
     struct conv_opts opts; /* strings owned */
     char **stops;
     struct engine_bias *bias; /* opts.n_bias */
+    char *dir;                /* of sessions */
     int wake_fd;              /* eventfd: commands, engine, room for events */
     pthread_t worker;
     struct post *post;
@@ -111,6 +136,11 @@ struct conv {
     double progress;
     struct prompt prompt;
     struct record record;
+    int64_t retry_at;      /* when to write again what could not be written */
+    struct keeper *keeper; /* NULL: states are not saved */
+    bool keep_failed;      /* that they cannot be was told */
+    uint8_t compat[STATE_COMPAT];
+    char label[STATE_LABEL_SIZE];
     struct chat **chats;
     size_t n_chats, cap_chats;
 };
@@ -125,9 +155,48 @@ void chat_work_stop(struct chat *t, uint64_t serial);
 void chat_work_close(struct chat *t);
 bool chat_working(const struct chat *t);
 void chat_work_clear(struct chat *t);
+/* Goes on with a stored conversation; takes what r owns. */
+void chat_work_resume(struct chat *t, struct resume *r);
 /* Frees the worker's part. Not while working. */
 void chat_work_free(struct chat *t);
 
+/* Lets readers see the figures as they are now. */
+void chat_publish(struct chat *t);
+
 void input_free(struct input *in);
+/* One line for the user, of a chat or (NULL) of all. */
+void conv_notice(struct conv *c, struct chat *t, const char *text);
+/* Posts what the record has to say. */
+void conv_record_news(struct conv *c, struct chat *t);
+/* The answer as a message; calls: the array of calls, borrowed, may be NULL. */
+json_t *answer_as_message(const char *text, size_t text_n, const char *thought, size_t thought_n,
+                          json_t *calls);
+
+/* ---- keep.c; worker thread ---- */
+
+/* The engine holds a state after a turn that is on disk (0: after something else). */
+void keep_turn_over(struct chat *t, int64_t turn);
+/* The chat is about to forget its conversation. */
+void keep_leave(struct chat *t);
+/* It goes on with another, with a state of that one if there is one (load). */
+void keep_restart(struct chat *t, bool load);
+/* Moves copies and files on; with flush without waiting for a quiet moment. */
+void keep_work(struct chat *t, bool flush);
+/* Something is still on its way. */
+bool keep_busy(const struct chat *t);
+/* A state is being loaded, which the next turn waits for. */
+bool keep_loading(const struct chat *t);
+/* What the keeper has done. */
+void keep_done(struct conv *c, struct keep_task *task);
+void keep_free(struct chat *t);
+
+/* ---- resume.c ---- */
+
+void resume_free(struct resume *r);
+
+/* ---- conv.c; the reader's thread ---- */
+
+/* Lets the worker go on with it; r is taken. */
+void conv_command_resume(struct chat *t, struct resume *r);
 
 #endif

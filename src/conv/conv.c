@@ -15,8 +15,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/mem.h"
 #include "conv/chat.h"
+
+#define RETRY_NS 5000000000 /* between two tries to write what could not be written */
 
 /* ---- options ---- */
 
@@ -35,6 +38,7 @@ struct conv_opts conv_opts_default(void)
         .seed = -1,
         .max_tokens = -1,
         .logprobs = -1,
+        .state_budget = UINT64_MAX,
     };
 }
 
@@ -62,6 +66,7 @@ static void copy_opts(struct conv *c, const struct conv_opts *o)
     own(&c->opts.template);
     own(&c->opts.effort);
     own(&c->opts.system);
+    own(&c->opts.directory);
     c->stops = mem_array(o->n_stop + 1, sizeof *c->stops);
     for (size_t i = 0; i < o->n_stop; i++) {
         c->stops[i] = mem_strdup(o->stop[i]);
@@ -87,6 +92,7 @@ static void free_opts(struct conv *c)
     disown(c->opts.template);
     disown(c->opts.effort);
     disown(c->opts.system);
+    disown(c->opts.directory);
     for (size_t i = 0; i < c->opts.n_stop; i++) {
         free(c->stops[i]);
     }
@@ -174,6 +180,24 @@ static void post_load(struct conv *c, enum conv_event_kind kind, double progress
     post_put(c->post, &it);
 }
 
+void conv_notice(struct conv *c, struct chat *t, const char *text)
+{
+    struct post_item it = {.ev = {.kind = CE_NOTICE, .chat = t}};
+    buf_adds(&it.ev.text, text);
+    post_put(c->post, &it);
+}
+
+void conv_record_news(struct conv *c, struct chat *t)
+{
+    struct buf *b = &c->record.notice;
+    for (char *line = b->data, *end; b->len > 0 && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        *end = 0;
+        conv_notice(c, t, line);
+    }
+    buf_truncate(b, 0);
+}
+
 static void on_ready(struct conv *c)
 {
     const struct engine_info *info = sched_info(c->sched);
@@ -184,6 +208,7 @@ static void on_ready(struct conv *c)
     copy_name(v.device, sizeof v.device, info->device);
     copy_name(v.fallback, sizeof v.fallback, info->fallback);
     snap_put(&c->model, &v, sizeof v);
+    sched_compat(c->sched, c->compat, c->label, sizeof c->label);
     post_load(c, CE_READY, 1, NULL);
 }
 
@@ -251,6 +276,13 @@ static void obey(struct conv *c, struct cmd *cmd)
     case CMD_CLEAR:
         chat_work_clear(t);
         break;
+    case CMD_RESUME:
+        chat_work_resume(t, cmd->resume);
+        resume_free(cmd->resume);
+        break;
+    case CMD_SAVE:
+        t->keep.asked = true;
+        break;
     case CMD_FREE:
         chat_work_close(t);
         break;
@@ -280,7 +312,7 @@ static void work_all(struct conv *c)
     for (size_t i = 0; i < c->n_chats;) {
         struct chat *t = c->chats[i];
         chat_work(t);
-        if (!t->closing || chat_working(t)) {
+        if (!t->closing || chat_working(t) || keep_busy(t)) {
             i++;
             continue;
         }
@@ -291,25 +323,80 @@ static void work_all(struct conv *c)
     }
 }
 
-static void sleep_on(int fd)
+/* Takes what the keeper has done. */
+static void hear_keeper(struct conv *c)
+{
+    for (struct keep_task *t = c->keeper ? keeper_take(c->keeper) : NULL; t;
+         t = keeper_take(c->keeper)) {
+        keep_done(c, t);
+    }
+}
+
+/* Milliseconds until a state is to be saved, or the disk to be tried again; -1: never. */
+static int patience(const struct conv *c)
+{
+    int64_t first = INT64_MAX;
+    const int64_t now = clock_now(clock_real());
+    for (size_t i = 0; i < c->n_chats; i++) {
+        const struct chat *t = c->chats[i];
+        if (t->keep.due && c->state == SCHED_READY && !chat_working(t)) {
+            first = t->keep.due < first ? t->keep.due : first;
+        }
+        if (t->record.rows && c->record.failing) {
+            first = c->retry_at < first ? c->retry_at : first;
+        }
+    }
+    if (first == INT64_MAX) {
+        return -1;
+    }
+    const int64_t left = (first - now + 999999) / 1000000;
+    return left < 0 ? 0 : left > 600000 ? 600000 : (int)left;
+}
+
+static void retry_records(struct conv *c)
+{
+    const int64_t now = clock_now(clock_real());
+    if (!c->record.failing || now < c->retry_at) {
+        return;
+    }
+    c->retry_at = now + RETRY_NS;
+    for (size_t i = 0; i < c->n_chats; i++) {
+        if (!chat_working(c->chats[i])) {
+            (void)record_flush(&c->record, &c->chats[i]->record);
+        }
+    }
+}
+
+static void sleep_on(int fd, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     uint64_t n = 0;
-    while (poll(&p, 1, -1) < 0 && errno == EINTR) {
+    while (poll(&p, 1, ms) < 0 && errno == EINTR) {
     }
     ssize_t rc = read(fd, &n, sizeof n);
     (void)rc;
 }
 
+static void open_store(struct conv *c)
+{
+    record_open(&c->record, c->opts.save ? c->dir : NULL, c->opts.state_budget, c->opts.directory);
+    if (c->record.store && c->opts.save_state) {
+        c->keeper = keeper_create(c->dir, c->opts.state_budget, c->wake_fd);
+    }
+    conv_record_news(c, NULL);
+}
+
 static void *worker_thread(void *arg)
 {
     struct conv *c = arg;
-    record_open(&c->record, c->opts.save);
+    open_store(c);
     while (obey_all(c)) {
         watch_loading(c);
+        hear_keeper(c);
+        retry_records(c);
         work_all(c);
         post_flush(c->post);
-        sleep_on(c->wake_fd);
+        sleep_on(c->wake_fd, patience(c));
     }
     /* Every turn ends and is stored; then the chats go. */
     for (size_t i = 0; i < c->n_chats; i++) {
@@ -317,9 +404,11 @@ static void *worker_thread(void *arg)
     }
     work_all(c);
     while (c->n_chats > 0) {
-        sleep_on(c->wake_fd);
+        sleep_on(c->wake_fd, -1);
+        hear_keeper(c);
         work_all(c);
     }
+    keeper_close(c->keeper);
     record_close(&c->record);
     return NULL;
 }
@@ -333,6 +422,15 @@ static void wake_worker(struct conv *c)
     (void)rc;
 }
 
+static void put_command(struct conv *c, struct cmd *cmd)
+{
+    pthread_mutex_lock(&c->lock);
+    *c->cmds_end = cmd;
+    c->cmds_end = &cmd->next;
+    pthread_mutex_unlock(&c->lock);
+    wake_worker(c);
+}
+
 static void command(struct conv *c, enum cmd_kind kind, struct chat *t, struct input *in)
 {
     struct cmd *cmd = mem_zalloc(sizeof *cmd);
@@ -340,11 +438,16 @@ static void command(struct conv *c, enum cmd_kind kind, struct chat *t, struct i
     cmd->chat = t;
     cmd->input = in;
     cmd->serial = t->ended + 1;
-    pthread_mutex_lock(&c->lock);
-    *c->cmds_end = cmd;
-    c->cmds_end = &cmd->next;
-    pthread_mutex_unlock(&c->lock);
-    wake_worker(c);
+    put_command(c, cmd);
+}
+
+void conv_command_resume(struct chat *t, struct resume *r)
+{
+    struct cmd *cmd = mem_zalloc(sizeof *cmd);
+    cmd->kind = CMD_RESUME;
+    cmd->chat = t;
+    cmd->resume = r;
+    put_command(t->conv, cmd);
 }
 
 int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
@@ -363,6 +466,7 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
         free(c);
         return rc;
     }
+    c->dir = io_xdg_state();
     c->cmds_end = &c->cmds;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->post = post_create(c->wake_fd);
@@ -406,6 +510,7 @@ fail:
         close(c->wake_fd);
     }
     free_opts(c);
+    free(c->dir);
     free(c);
     return rc;
 }
@@ -446,6 +551,7 @@ void conv_close(struct conv *c)
     close(c->wake_fd);
     free(c->chats);
     free_opts(c);
+    free(c->dir);
     free(c);
 }
 
@@ -604,6 +710,11 @@ void chat_stop(struct chat *t)
 void chat_clear(struct chat *t)
 {
     command(t->conv, CMD_CLEAR, t, NULL);
+}
+
+void chat_save(struct chat *t)
+{
+    command(t->conv, CMD_SAVE, t, NULL);
 }
 
 bool chat_busy(const struct chat *t)

@@ -58,6 +58,9 @@ struct conv_opts {
     size_t n_stop;
     bool ignore_eos; /* go on past the end-of-turn token */
     bool save;       /* keep the transcript in the catalogue of conversations */
+    bool save_state; /* and the engine's state beside it, so that it can be gone on with at once */
+    uint64_t state_budget; /* bytes of all saved states; UINT64_MAX: a part of the disk */
+    const char *directory; /* where conversations are begun; NULL: not noted */
 };
 
 /* Everything at its default; model is NULL and must be set. Whatever the options
@@ -73,7 +76,9 @@ enum conv_event_kind {
     CE_THOUGHT, /* text: more of the thought */
     CE_TEXT,    /* text: more of the answer */
     CE_TOOL,    /* text: one whole tool call as JSON {name, arguments} */
-    CE_END      /* the turn is over and stored; reason; text on CE_R_ERROR */
+    CE_END,     /* the turn is over and stored; reason; text on CE_R_ERROR */
+    CE_NOTICE,  /* text: one line that the user should see; chat may be NULL */
+    CE_SAVED    /* chat_save: the state is on disk, or a CE_NOTICE said why not */
 };
 enum conv_reason { CE_R_STOP, CE_R_LENGTH, CE_R_CANCELLED, CE_R_TOOL, CE_R_ERROR };
 /* "stop", "length", "cancelled", "tool_calls", "error". */
@@ -132,6 +137,32 @@ int chat_complete_ids(struct chat *t, const int32_t *ids, size_t n, struct err *
 void chat_stop(struct chat *t);
 /* Forgets the conversation and starts a new one. Only when idle. */
 void chat_clear(struct chat *t);
+/* Saves the engine's state now, as it otherwise is when the chat has been idle for some
+ * seconds, and when it is freed. CE_SAVED follows, once. */
+void chat_save(struct chat *t);
+
+/* ---- stored conversations ---- */
+
+/* A turn of a stored conversation; what is pointed to lives during the call. */
+struct conv_turn {
+    bool user; /* else the model */
+    const char *text, *thought;
+    size_t text_n, thought_n;
+    const char *calls;  /* a JSON array of tool calls; NULL: none */
+    const char *finish; /* as conv_reason_word, or "interrupted"; NULL: of a user's turn */
+    int64_t created;    /* seconds since 1970 */
+    int tokens;         /* drawn */
+};
+
+/* Goes on with a stored conversation, whose turns are told one by one; its system prompt
+ * holds unless one was set. Only when idle, with conv_opts.save, before anything was said.
+ * The engine's state is loaded behind it: the next turn waits for that. QE_BUSY: another
+ * process has it open. QE_NOTFOUND. */
+int chat_resume(struct chat *t, int64_t conversation,
+                void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e);
+/* The same with the conversation of this name, which is begun if there is none; a number
+ * is that of one which exists. */
+int chat_session(struct chat *t, const char *name, struct err *e);
 bool chat_busy(const struct chat *t);
 
 /* What the model thought of a token, before anything a setting does: its log

@@ -100,6 +100,8 @@ static bool merge(struct post *p, struct post_item *it)
     case CE_QUEUED:
     case CE_TOOL:
     case CE_END:
+    case CE_NOTICE:
+    case CE_SAVED:
         return false;
     }
     item_fini(it);

@@ -1,84 +1,318 @@
-/* Keeps the catalogue in step with a chat, and keeps its troubles away from it. */
+/* Keeps the catalogue in step with a chat, and keeps its troubles away from it.
+ * Each turn is a row in memory until it is on disk as it stands; rows are written
+ * in order, so a parent is always there before its children. */
 #include "config.h"
 #include "conv/record.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/io.h"
-#include "base/log.h"
+#include "base/mem.h"
 
-void record_open(struct record *r, bool wanted)
+struct record_row {
+    int64_t id;                /* 0: not stored yet */
+    int64_t after;             /* the parent's id, where before is NULL */
+    struct record_row *before; /* the parent, not stored yet */
+    bool changed, over;
+    enum catalog_role role;
+    char *text, *thought, *calls, *finish, *stats, *settings;
+    size_t text_n, thought_n;
+    int32_t *ids;
+    size_t n_ids;
+    struct record_row *next;
+};
+
+/* ---- rows ---- */
+
+static char *copy(const char *p, size_t n)
 {
-    r->catalog = NULL;
-    if (!wanted) {
-        return;
+    if (!p) {
+        return NULL;
     }
-    char *dir = io_xdg_state();
-    char *path = io_join(dir, "catalog.db");
+    char *q = mem_alloc(n + 1);
+    memcpy(q, p, n);
+    q[n] = 0;
+    return q;
+}
+
+static char *copy_str(const char *s)
+{
+    return s ? copy(s, strlen(s)) : NULL;
+}
+
+static void row_clear(struct record_row *w)
+{
+    free(w->text);
+    free(w->thought);
+    free(w->calls);
+    free(w->finish);
+    free(w->stats);
+    free(w->settings);
+    free(w->ids);
+}
+
+static void row_set(struct record_row *w, const struct catalog_turn *t)
+{
+    row_clear(w);
+    w->text = copy(t->text ? t->text : "", t->text_n);
+    w->text_n = t->text_n;
+    w->thought = copy(t->thought, t->thought_n);
+    w->thought_n = t->thought_n;
+    w->calls = copy_str(t->calls);
+    w->finish = copy_str(t->finish);
+    w->stats = copy_str(t->stats);
+    w->settings = copy_str(t->settings);
+    w->ids = mem_array(t->n_ids + 1, sizeof *w->ids);
+    w->n_ids = t->n_ids;
+    if (t->n_ids > 0) {
+        memcpy(w->ids, t->ids, t->n_ids * sizeof *w->ids);
+    }
+    w->changed = true;
+}
+
+static struct catalog_turn row_as_turn(const struct record_row *w)
+{
+    return (struct catalog_turn){.role = w->role,
+                                 .text = w->text,
+                                 .text_n = w->text_n,
+                                 .thought = w->thought,
+                                 .thought_n = w->thought_n,
+                                 .calls = w->calls,
+                                 .ids = w->ids,
+                                 .n_ids = w->n_ids,
+                                 .finish = w->finish,
+                                 .stats = w->stats,
+                                 .settings = w->settings};
+}
+
+static struct record_row *add_row(struct record_chat *c, enum catalog_role role,
+                                  struct record_row *before, int64_t after)
+{
+    struct record_row *w = mem_zalloc(sizeof *w);
+    w->role = role;
+    w->before = before;
+    w->after = after;
+    struct record_row **end = &c->rows;
+    while (*end) {
+        end = &(*end)->next;
+    }
+    *end = w;
+    return w;
+}
+
+/* Drops the rows that are over and stored. */
+static void drop_stored(struct record_chat *c)
+{
+    struct record_row **at = &c->rows;
+    while (*at) {
+        struct record_row *w = *at;
+        if (!w->over || w->changed || w->id == 0 || w == c->leaf) {
+            at = &w->next;
+            continue;
+        }
+        for (struct record_row *k = c->rows; k; k = k->next) {
+            if (k->before == w) {
+                k->before = NULL;
+                k->after = w->id;
+            }
+        }
+        *at = w->next;
+        row_clear(w);
+        free(w);
+    }
+}
+
+/* ---- writing ---- */
+
+/* The conversation itself, and its lock. */
+static int put_conv(struct record *r, struct record_chat *c, struct err *e)
+{
+    if (c->conv == 0) {
+        const struct catalog_new n = {
+            .model = c->model, .system = c->system, .directory = r->directory};
+        int rc = catalog_begin(store_catalog(r->store), &n, &c->conv, e);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return c->lock ? 0 : lock_take(store_dir(r->store), c->conv, &c->lock, e);
+}
+
+static int put_row(struct record *r, const struct record_chat *c, struct record_row *w,
+                   struct err *e)
+{
+    const struct catalog_turn t = row_as_turn(w);
+    struct catalog *cat = store_catalog(r->store);
+    const int64_t parent = w->before ? w->before->id : w->after;
+    int rc = w->id == 0 ? catalog_add(cat, c->conv, parent, &t, &w->id, e)
+                        : catalog_update(cat, w->id, &t, e);
+    w->changed = rc < 0;
+    return rc;
+}
+
+static int put_all(struct record *r, struct record_chat *c, struct err *e)
+{
+    int rc = put_conv(r, c, e);
+    for (struct record_row *w = c->rows; w && rc == 0; w = w->next) {
+        rc = w->changed ? put_row(r, c, w, e) : 0;
+    }
+    if (rc == 0 && c->leaf) {
+        rc = catalog_set_leaf(store_catalog(r->store), c->conv, c->leaf->id, e);
+    }
+    return rc;
+}
+
+static void tell_failure(struct record *r, const struct err *e)
+{
+    if (!r->failing) {
+        buf_printf(&r->notice,
+                   "the conversation cannot be saved: %s; it is kept in memory and saved when that "
+                   "is over\n",
+                   e->msg);
+    }
+    r->failing = true;
+}
+
+/* The catalogue is beyond help: from now on nothing is kept. */
+static void give_up(struct record *r, const struct err *e)
+{
+    buf_printf(&r->notice, "this conversation is not saved any more: %s\n", e->msg);
+    store_close(r->store);
+    r->store = NULL;
+}
+
+static bool write_rows(struct record *r, struct record_chat *c)
+{
+    if (!r->store) {
+        return false;
+    }
     struct err e = ERR_INIT;
-    if (catalog_open(path, &r->catalog, &e) < 0) {
-        r->catalog = NULL;
-        log_line(LOG_WARN, "conversations are not saved this time: %s", e.msg);
+    int rc = put_all(r, c, &e);
+    if (rc == QE_FORMAT) {
+        struct err why = ERR_INIT;
+        if (store_repair(r->store, &r->notice, &why) < 0) {
+            give_up(r, &why);
+            return c->saved = false;
+        }
+        rc = put_all(r, c, &e);
     }
-    free(path);
-    free(dir);
+    if (rc == QE_NOTFOUND) {
+        /* removed by another process, or not among what could be saved: it begins anew */
+        lock_release(c->lock);
+        c->lock = NULL;
+        c->conv = 0;
+        for (struct record_row *w = c->rows; w; w = w->next) {
+            w->id = 0;
+            w->after = 0;
+            w->changed = true;
+        }
+        rc = put_all(r, c, &e);
+    }
+    c->saved = rc == 0;
+    if (rc < 0) {
+        tell_failure(r, &e);
+    } else {
+        r->failing = false;
+        if (c->leaf) {
+            c->last = c->leaf->id;
+            c->leaf = NULL;
+        }
+        drop_stored(c);
+    }
+    return c->saved;
+}
+
+/* ---- what turn.c calls ---- */
+
+void record_open(struct record *r, const char *dir, uint64_t budget, const char *directory)
+{
+    *r = (struct record){.directory = directory};
+    struct err e = ERR_INIT;
+    if (dir && store_open(dir, budget, &r->store, &r->notice, &e) < 0) {
+        r->store = NULL;
+        buf_printf(&r->notice, "conversations are not saved this time: %s\n", e.msg);
+    }
 }
 
 void record_close(struct record *r)
 {
-    catalog_close(r->catalog);
-    r->catalog = NULL;
+    store_close(r->store);
+    r->store = NULL;
+    buf_free(&r->notice);
 }
 
-/* The first failure is the last one heard of. */
-static void give_up(struct record *r, struct record_chat *c, const struct err *e)
+static bool same(const char *a, const char *b)
 {
-    log_line(LOG_WARN, "this conversation is not saved any more: %s", e->msg);
-    record_close(r);
-    c->saved = false;
+    return (a && b) ? strcmp(a, b) == 0 : a == b;
 }
 
 bool record_user(struct record *r, struct record_chat *c, const char *model, const char *system,
                  const char *text, size_t n)
 {
-    c->user = c->answer = 0;
     c->saved = false;
-    if (!r->catalog) {
+    if (!r->store) {
         return false;
     }
-    struct err e = ERR_INIT;
-    const struct catalog_new fresh = {.model = model, .system = system};
-    if (c->conv == 0 && catalog_begin(r->catalog, &fresh, &c->conv, &e) < 0) {
-        give_up(r, c, &e);
-        return false;
+    if (!same(c->model, model) || !same(c->system, system)) {
+        free(c->model);
+        free(c->system);
+        c->model = copy_str(model);
+        c->system = copy_str(system);
+        if (c->conv > 0) {
+            (void)catalog_retarget(store_catalog(r->store), c->conv, model, system, NULL);
+        }
     }
-    struct catalog_turn t = {.role = CAT_USER, .text = text, .text_n = n};
-    if (catalog_add(r->catalog, c->conv, c->last, &t, &c->user, &e) < 0) {
-        give_up(r, c, &e);
-        return false;
-    }
-    return true;
+    c->user = add_row(c, CAT_USER, c->leaf, c->last);
+    c->answer = NULL;
+    row_set(c->user, &(struct catalog_turn){.text = text, .text_n = n});
+    return write_rows(r, c);
 }
 
 void record_answer(struct record *r, struct record_chat *c, const struct catalog_turn *t)
 {
-    if (!r->catalog || c->user == 0) {
+    if (!r->store || !c->user) {
         return;
     }
-    struct err e = ERR_INIT;
-    int rc = c->answer == 0 ? catalog_add(r->catalog, c->conv, c->user, t, &c->answer, &e)
-                            : catalog_update(r->catalog, c->answer, t, &e);
-    if (rc < 0) {
-        give_up(r, c, &e);
-        return;
+    if (!c->answer) {
+        c->answer = add_row(c, CAT_ASSISTANT, c->user, 0);
     }
-    c->saved = true;
+    row_set(c->answer, t);
+    (void)write_rows(r, c);
 }
 
-void record_done(struct record_chat *c, bool kept)
+int64_t record_done(struct record *r, struct record_chat *c, bool kept)
 {
-    if (kept && c->answer > 0) {
-        c->last = c->answer;
+    struct record_row *answer = c->answer, *user = c->user;
+    c->user = c->answer = NULL;
+    if (!user) {
+        return 0;
     }
-    c->user = c->answer = 0;
+    user->over = true;
+    if (answer) {
+        answer->over = true;
+    }
+    if (kept && answer) {
+        c->leaf = answer;
+    }
+    const bool stored = write_rows(r, c);
+    return stored && kept && answer ? c->last : 0;
+}
+
+bool record_flush(struct record *r, struct record_chat *c)
+{
+    return !c->rows || write_rows(r, c);
+}
+
+void record_leave(struct record_chat *c)
+{
+    lock_release(c->lock);
+    for (struct record_row *w = c->rows; w;) {
+        struct record_row *next = w->next;
+        row_clear(w);
+        free(w);
+        w = next;
+    }
+    free(c->model);
+    free(c->system);
+    memset(c, 0, sizeof *c);
 }

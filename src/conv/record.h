@@ -4,25 +4,37 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sessions/catalog.h"
+#include "sessions/lock.h"
+#include "sessions/store.h"
 
 /*
- * The transcript's way to disk. A catalogue that cannot be opened or written is
- * reported once and then left alone: the conversation goes on in memory. Worker
- * thread only.
+ * The transcript's way to disk. What cannot be written stays in memory and is
+ * written as soon as that is possible again; the trouble is told once. A damaged
+ * catalogue is salvaged and gone on with. Worker thread only.
  */
 struct record {
-    struct catalog *catalog; /* NULL: not kept (any more) */
+    struct store *store;   /* NULL: not kept (any more) */
+    const char *directory; /* where new conversations are begun; borrowed; may be NULL */
+    bool failing;          /* told already; what was said waits in memory */
+    struct buf notice;     /* lines for the user; whoever posts them empties it */
 };
+
+/* A turn that is not on disk as it is here. */
+struct record_row;
 
 /* Where one chat stands in the catalogue. Zero initialised: nowhere yet. */
 struct record_chat {
-    int64_t conv, last; /* last stored turn */
-    int64_t user, answer;
-    bool saved; /* everything said so far is on disk */
+    struct session_lock *lock;
+    int64_t conv, last; /* last stored turn of the conversation that goes on */
+    char *model, *system;
+    struct record_row *rows; /* oldest first: what waits, and the turn under way */
+    struct record_row *user, *answer;
+    struct record_row *leaf; /* the conversation stands after it, once it is stored */
+    bool saved;              /* everything said so far is on disk */
 };
 
-void record_open(struct record *r, bool wanted);
+/* dir: the folder of sessions; NULL: nothing is kept. */
+void record_open(struct record *r, const char *dir, uint64_t budget, const char *directory);
 void record_close(struct record *r);
 
 /* Stores what the user said; true when it is on disk. */
@@ -30,7 +42,12 @@ bool record_user(struct record *r, struct record_chat *c, const char *model, con
                  const char *text, size_t n);
 /* Stores the answer as far as it goes; the first call adds it. */
 void record_answer(struct record *r, struct record_chat *c, const struct catalog_turn *t);
-/* The turn is over. kept: it stays part of the conversation that follows. */
-void record_done(struct record_chat *c, bool kept);
+/* The turn is over. kept: it stays part of the conversation that follows. Returns the
+ * answer's id, 0 when it is not on disk. */
+int64_t record_done(struct record *r, struct record_chat *c, bool kept);
+/* Tries again what could not be written; true when nothing is left. */
+bool record_flush(struct record *r, struct record_chat *c);
+/* Forgets the chat's place, and lets go of the conversation. */
+void record_leave(struct record_chat *c);
 
 #endif

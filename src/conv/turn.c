@@ -60,12 +60,13 @@ static void post_said(struct chat *t)
     }
 }
 
-static void publish(struct chat *t)
+void chat_publish(struct chat *t)
 {
     struct view_chat *v = &t->figures;
     const struct turn *u = &t->turn;
     v->busy = u->in != NULL || t->inputs != NULL;
     v->saved = t->record.saved;
+    v->conversation = t->record.conv;
     if (u->job) {
         v->output_tokens = (int)u->ids.n;
         v->context_used = v->prompt_tokens + v->output_tokens;
@@ -95,28 +96,46 @@ const char *conv_reason_word(enum conv_reason r)
     return "error";
 }
 
+/* What the turn was asked with, as the model's defaults and the settings make it. */
+static void write_settings(const struct turn *u, struct buf *out)
+{
+    const struct settings *set = &u->in->settings;
+    json_t *o = json_pack("{s:I, s:f, s:f, s:f, s:i, s:f, s:f, s:f, s:i, s:i}", "seed",
+                          (json_int_t)u->draw.seed, "temp", (double)u->draw.temp, "top_p",
+                          (double)u->draw.top_p, "min_p", (double)u->draw.min_p, "top_k",
+                          u->draw.top_k, "presence", (double)u->rules.presence, "frequency",
+                          (double)u->rules.frequency, "repetition", (double)u->rules.repetition,
+                          "min_tokens", u->rules.min_tokens, "max_tokens", set->max_tokens);
+    if (set->think >= 0) {
+        json_object_set_new(o, "think", json_boolean(set->think));
+    }
+    if (set->effort) {
+        json_object_set_new(o, "effort", json_string(set->effort));
+    }
+    json_write(o, out);
+    json_decref(o);
+}
+
 static void save(struct chat *t, const char *finish, const struct job_stats *st)
 {
     struct turn *u = &t->turn;
     if (u->in->kind != IN_SEND) {
         return;
     }
-    struct buf calls = BUF_INIT, stats = BUF_INIT;
+    struct buf calls = BUF_INIT, stats = BUF_INIT, settings = BUF_INIT;
     if (json_array_size(u->said.calls) > 0) {
         json_write(u->said.calls, &calls);
     }
     if (st) {
-        json_t *o = json_pack(
-            "{s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:f, s:f, s:f, s:i, s:f, s:f, s:f, s:i}",
-            "prompt_tokens", st->prompt_tokens, "cached_tokens", st->cached_tokens, "output_tokens",
-            (int)u->ids.n, "rounds", st->rounds, "prefill_s", st->prefill_s, "decode_s",
-            st->decode_s, "seed", (json_int_t)u->draw.seed, "temp", (double)u->draw.temp, "top_p",
-            (double)u->draw.top_p, "min_p", (double)u->draw.min_p, "top_k", u->draw.top_k,
-            "presence", (double)u->rules.presence, "frequency", (double)u->rules.frequency,
-            "repetition", (double)u->rules.repetition, "min_tokens", u->rules.min_tokens);
+        json_t *o =
+            json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f}", "prompt_tokens",
+                      st->prompt_tokens, "cached_tokens", st->cached_tokens, "output_tokens",
+                      (int)u->ids.n, "rounds", st->rounds, "drafted", st->drafted, "accepted",
+                      st->accepted, "prefill_s", st->prefill_s, "decode_s", st->decode_s);
         json_write(o, &stats);
         json_decref(o);
     }
+    write_settings(u, &settings);
     struct catalog_turn row = {
         .role = CAT_ASSISTANT,
         .text = u->said.text.data,
@@ -128,11 +147,14 @@ static void save(struct chat *t, const char *finish, const struct job_stats *st)
         .n_ids = u->ids.n,
         .finish = finish,
         .stats = stats.data,
+        .settings = settings.data,
     };
     record_answer(&t->conv->record, &t->record, &row);
+    conv_record_news(t->conv, t);
     u->saved_at = now();
     buf_free(&calls);
     buf_free(&stats);
+    buf_free(&settings);
 }
 
 /* ---- the end ---- */
@@ -147,28 +169,27 @@ static size_t trimmed(const struct buf *b)
     return n;
 }
 
-static json_t *answer_message(const struct turn *u)
+json_t *answer_as_message(const char *text, size_t text_n, const char *thought, size_t thought_n,
+                          json_t *calls)
 {
     json_t *m = json_object();
     json_object_set_new(m, "role", json_string("assistant"));
-    json_object_set_new(
-        m, "content", json_str_lossy(u->said.text.data ? u->said.text.data : "", u->said.text.len));
-    if (u->said.thought.len > 0) {
-        json_object_set_new(m, "reasoning_content",
-                            json_str_lossy(u->said.thought.data, u->said.thought.len));
+    json_object_set_new(m, "content", json_str_lossy(text ? text : "", text_n));
+    if (thought_n > 0) {
+        json_object_set_new(m, "reasoning_content", json_str_lossy(thought, thought_n));
     }
-    if (json_array_size(u->said.calls) > 0) {
-        json_t *calls = json_array();
+    if (json_array_size(calls) > 0) {
+        json_t *all = json_array();
         size_t i = 0;
         json_t *c = NULL;
-        json_array_foreach(u->said.calls, i, c)
+        json_array_foreach(calls, i, c)
         {
             json_t *o = json_object();
             json_object_set_new(o, "type", json_string("function"));
             json_object_set(o, "function", c);
-            json_array_append_new(calls, o);
+            json_array_append_new(all, o);
         }
-        json_object_set_new(m, "tool_calls", calls);
+        json_object_set_new(m, "tool_calls", all);
     }
     return m;
 }
@@ -212,9 +233,13 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         u->said.text.len > 0 || u->said.thought.len > 0 || json_array_size(u->said.calls) > 0;
     bool kept = said && (u->in->kind == IN_SEND || u->in->kind == IN_MESSAGES);
     save(t, conv_reason_word(reason), u->job ? &st : NULL);
-    record_done(&t->record, kept);
+    const int64_t stored = record_done(&t->conv->record, &t->record, kept);
+    conv_record_news(t->conv, t);
+    keep_turn_over(t, u->job && kept ? stored : 0);
     if (kept) {
-        json_array_append_new(u->messages, answer_message(u));
+        json_array_append_new(u->messages, answer_as_message(u->said.text.data, u->said.text.len,
+                                                             u->said.thought.data,
+                                                             u->said.thought.len, u->said.calls));
         json_decref(t->messages);
         t->messages = json_incref(u->messages);
     }
@@ -244,7 +269,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     if (json_array_size(u->said.calls) > 0) {
         json_write(u->said.calls, &res->calls);
     }
-    publish(t);
+    chat_publish(t);
     memset(&u->said.text, 0, sizeof u->said.text);
     memset(&u->said.thought, 0, sizeof u->said.thought);
     memset(&u->ids, 0, sizeof u->ids);
@@ -252,7 +277,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     struct post_item it = {.ev = {.kind = CE_END, .chat = t, .reason = reason}, .result = res};
     buf_adds(&it.ev.text, why ? why : "");
     turn_fini(u);
-    publish(t);
+    chat_publish(t);
     post_put(t->conv->post, &it);
 }
 
@@ -358,6 +383,7 @@ static void turn_begin(struct chat *t)
         /* On disk before anything is computed for it. */
         record_user(&c->record, &t->record, sched_info(c->sched)->model_name, set->system,
                     u->in->text.data, u->in->text.len);
+        conv_record_news(c, t);
     }
     int rc = make_prompt(t, &ids, &shape, &e);
     u->total = (int)ids.n;
@@ -377,7 +403,7 @@ static void turn_begin(struct chat *t)
         return;
     }
     save(t, NULL, NULL);
-    publish(t);
+    chat_publish(t);
 }
 
 /* ---- the middle ---- */
@@ -476,7 +502,7 @@ static void turn_step(struct chat *t)
     if (now() - u->saved_at > SAVE_NS) {
         save(t, NULL, NULL);
     }
-    publish(t);
+    chat_publish(t);
 }
 
 /* ---- what conv.c calls ---- */
@@ -496,18 +522,26 @@ static void announce(struct chat *t)
     }
 }
 
+static bool may_begin(const struct chat *t)
+{
+    return !chat_working(t) && t->inputs && t->conv->state == SCHED_READY && !keep_loading(t);
+}
+
 void chat_work(struct chat *t)
 {
     announce(t);
+    keep_work(t, t->closing);
     /* The end of one turn is the beginning of the next. */
     do {
-        if (!chat_working(t) && t->inputs && t->conv->state == SCHED_READY) {
+        if (may_begin(t)) {
             turn_begin(t);
         }
         if (t->turn.job) {
             turn_step(t);
         }
-    } while (!chat_working(t) && t->inputs && t->conv->state == SCHED_READY);
+    } while (may_begin(t));
+    keep_work(t, t->closing);
+    chat_publish(t);
 }
 
 void chat_work_stop(struct chat *t, uint64_t serial)
@@ -542,9 +576,29 @@ void chat_work_close(struct chat *t)
 void chat_work_clear(struct chat *t)
 {
     json_array_clear(t->messages);
-    memset(&t->record, 0, sizeof t->record);
+    keep_leave(t);
+    record_flush(&t->conv->record, &t->record);
+    record_leave(&t->record);
+    keep_restart(t, false);
     memset(&t->figures, 0, sizeof t->figures);
-    publish(t);
+    chat_publish(t);
+}
+
+void chat_work_resume(struct chat *t, struct resume *r)
+{
+    chat_work_clear(t);
+    json_decref(t->messages);
+    t->messages = json_incref(r->messages);
+    t->record = (struct record_chat){.lock = r->lock,
+                                     .conv = r->conv,
+                                     .last = r->last,
+                                     .model = r->model,
+                                     .system = r->system,
+                                     .saved = true};
+    r->lock = NULL;
+    r->model = r->system = NULL;
+    keep_restart(t, r->last > 0);
+    chat_publish(t);
 }
 
 void chat_work_free(struct chat *t)
@@ -557,6 +611,9 @@ void chat_work_free(struct chat *t)
     }
     json_decref(t->messages);
     t->messages = NULL;
+    record_flush(&t->conv->record, &t->record);
+    record_leave(&t->record);
+    keep_free(t);
     live_free(t->live);
     t->live = NULL;
 }

@@ -34,7 +34,7 @@ struct engine_snap {
 struct engine {
     struct engine_info info;
     struct seq seqs[MAX_SEQS];
-    int eos, step_us, prefill_us;
+    int eos, step_us, prefill_us, compat;
     int32_t eos_id;
     int fail_decode, fail_prefill; /* countdowns; 0: never */
     uint64_t out_h[16];
@@ -172,6 +172,7 @@ int engine_load(const char *path, bool verify, const struct engine_opts *o,
     g->info.no_verify = setting(path, "no_verify", 0) ? "this engine cannot verify drafts" : NULL;
     g->wrong = setting(path, "wrong", 5);
     g->eos = setting(path, "eos", 0);
+    g->compat = setting(path, "compat", 1);
     g->eos_id = setting(path, "eos_id", 2);
     g->step_us = setting(path, "step_us", 0);
     g->prefill_us = setting(path, "prefill_us", 0);
@@ -310,7 +311,7 @@ int engine_seq_import_piece(struct engine *g, int seq, const void *in, size_t n,
 
 void engine_state_compat(const struct engine *g, uint8_t compat[32], char *label, size_t label_size)
 {
-    memset(compat, g->info.vocab % 256, 32);
+    memset(compat, g->compat, 32);
     snprintf(label, label_size, "fake of %d ids", g->info.vocab);
 }
 

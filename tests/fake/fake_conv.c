@@ -345,6 +345,32 @@ int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
     return full ? err_set(e, QE_BUSY, "a message is waiting already") : 0;
 }
 
+int chat_resume(struct chat *t, int64_t conversation,
+                void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
+{
+    static const struct conv_turn turns[] = {
+        {.user = true, .text = "An old question?", .text_n = 16, .thought = ""},
+        {.text = "An old answer.",
+         .text_n = 14,
+         .thought = "Hm.",
+         .thought_n = 3,
+         .finish = "interrupted",
+         .tokens = 5},
+    };
+    if (conversation != 7) {
+        return err_set(e, QE_BUSY, "conversation %d is open in another quasar (process 1)",
+                       (int)conversation);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        fn(ctx, &turns[i]);
+    }
+    pthread_mutex_lock(&t->conv->lock);
+    t->view.conversation = conversation;
+    t->view.saved = true;
+    pthread_mutex_unlock(&t->conv->lock);
+    return 0;
+}
+
 void chat_stop(struct chat *t)
 {
     atomic_store(&t->stop, true);

@@ -19,6 +19,11 @@ int main(int argc, char **argv)
         plain = plain || strcmp(argv[i], "--plain") == 0;
         o.ascii = o.ascii || strcmp(argv[i], "--ascii") == 0;
         o.vi = o.vi || strcmp(argv[i], "--vi") == 0;
+        if (strcmp(argv[i], "--resume") == 0 && i + 1 < argc) {
+            o.resume = atoi(argv[++i]);
+            o.must_resume = o.resume == 9;
+            o.notice = o.resume == 8 ? "a line that was recovered\n" : NULL;
+        }
         if (strcmp(argv[i], "--reset-terminal") == 0) {
             tui_reset_terminal();
             return 0;

@@ -1,0 +1,111 @@
+/* The options that say which conversation is meant. */
+#include "config.h"
+#include "cmd/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/utf8.h"
+
+static int budget_of(const struct conf *cf, uint64_t *out, struct err *e)
+{
+    const char *text = conf_str(cf, "state-budget");
+    *out = STORE_AUTO;
+    if (text && !conf_is_word(cf, "state-budget", "auto") && !store_parse_size(text, out)) {
+        return err_set(e, QE_USAGE,
+                       "state-budget: \"%.40s\" is neither auto nor a size such as 800M or 20G",
+                       text);
+    }
+    return 0;
+}
+
+int session_store(const struct conf *cf, struct store **out, struct buf *notice, struct err *e)
+{
+    uint64_t budget = 0;
+    int rc = budget_of(cf, &budget, e);
+    if (rc < 0) {
+        return rc;
+    }
+    char *dir = io_xdg_state();
+    rc = store_open(dir, budget, out, notice, e);
+    free(dir);
+    return rc;
+}
+
+int session_options(const struct conf *cf, struct conv_opts *o, char **directory, struct err *e)
+{
+    *directory = getcwd(NULL, 0);
+    o->save = conf_flag(cf, "save");
+    o->save_state = conf_flag(cf, "save-state");
+    o->directory = *directory;
+    return budget_of(cf, &o->state_budget, e);
+}
+
+int session_pick(const struct conf *cf, const char *directory, struct session_pick *out,
+                 struct err *e)
+{
+    const char *id = conf_str(cf, "resume");
+    const bool last = conf_flag(cf, "continue");
+    *out = (struct session_pick){.must = last || id};
+    if (last && id) {
+        return err_set(e, QE_USAGE, "--continue and --resume cannot be given together");
+    }
+    if (!conf_flag(cf, "save")) {
+        return out->must ? err_set(e, QE_USAGE, "--%s does not go with --no-save",
+                                   id ? "resume" : "continue")
+                         : 0;
+    }
+    struct store *s = NULL;
+    int rc = session_store(cf, &s, &out->notice, e);
+    if (rc < 0) {
+        return out->must || rc == QE_USAGE ? rc : 0; /* the chat itself says what is wrong */
+    }
+    struct catalog *c = store_catalog(s);
+    rc = store_recover(s, &out->notice, NULL);
+    if (id) {
+        rc = catalog_find(c, id, &out->conversation, e);
+    } else if (last || conf_is_word(cf, "start", "last")) {
+        rc = catalog_last(c, directory, &out->conversation, e);
+        if (rc == 0 && last && out->conversation == 0) {
+            rc = err_set(e, QE_NOTFOUND,
+                         "no conversation was begun in %s (quasar sessions list shows all)",
+                         directory ? directory : "this folder");
+        }
+        rc = last ? rc : 0;
+    } else {
+        rc = 0;
+    }
+    store_close(s);
+    return rc;
+}
+
+static bool print_one(void *ctx, const struct catalog_conv *v)
+{
+    char when[32];
+    const time_t at = (time_t)v->updated;
+    struct tm tm;
+    (void)ctx;
+    localtime_r(&at, &tm);
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
+    printf("%6lld  %s  %3d turns  ", (long long)v->id, when, v->turns);
+    for (const char *p = v->title; *p; p++) {
+        putchar((unsigned char)*p < 0x20 || *p == 0x7F ? '?' : *p);
+    }
+    putchar('\n');
+    return true;
+}
+
+int session_print_latest(const struct conf *cf, struct err *e)
+{
+    struct store *s = NULL;
+    int rc = session_store(cf, &s, NULL, e);
+    if (rc == 0) {
+        rc = catalog_list(store_catalog(s), 20, print_one, NULL, e);
+        puts("quasar --resume ID goes on with one of them.");
+    }
+    store_close(s);
+    return rc;
+}

@@ -1,0 +1,226 @@
+/* The state of a chat on its way to disk and back: copied out of the engine when
+ * it has been quiet for a while, written by the keeper; read by the keeper and put
+ * into the engine before the first turn of a conversation that is gone on with.
+ * Any step may fail; then the conversation is computed again, and one line says
+ * why. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "conv/chat.h"
+
+#define QUIET_NS 5000000000 /* after a turn, until its state is saved */
+
+static void post_saved(struct chat *t)
+{
+    chat_publish(t);
+    if (t->keep.asked) {
+        t->keep.asked = false;
+        struct post_item it = {.ev = {.kind = CE_SAVED, .chat = t}};
+        post_put(t->conv->post, &it);
+    }
+}
+
+/* Told once: a disk that is full stays so for a while. */
+static void tell_unsaved(struct chat *t, const struct err *e)
+{
+    if (!t->conv->keep_failed) {
+        struct buf b = BUF_INIT;
+        buf_printf(&b,
+                   "the engine's state is not saved: %s; the text is, and is read again when it is "
+                   "gone on with",
+                   e->msg);
+        conv_notice(t->conv, t, b.data);
+        buf_free(&b);
+    }
+    t->conv->keep_failed = true;
+}
+
+/* Nothing to tell of a conversation without a turn. */
+static void tell_unloaded(struct chat *t, const struct err *e)
+{
+    if (json_array_size(t->messages) == 0) {
+        return;
+    }
+    struct buf b = BUF_INIT;
+    buf_printf(&b, "%s%s%s", e->msg[0] ? "the saved state cannot be used: " : "", e->msg,
+               e->msg[0] ? "; the conversation is read again"
+                         : "no state was saved; the conversation is read again");
+    conv_notice(t->conv, t, b.data);
+    buf_free(&b);
+}
+
+static struct keep_task *task_for(struct chat *t, bool save)
+{
+    struct keep_task *k = mem_zalloc(sizeof *k);
+    k->chat = t;
+    k->save = save;
+    k->conv = save ? t->keep.out_conv : t->record.conv;
+    k->turn = save ? t->keep.out_turn : t->record.last;
+    memcpy(k->compat, t->conv->compat, sizeof k->compat);
+    memcpy(k->label, t->conv->label, sizeof k->label);
+    return k;
+}
+
+/* ---- to disk ---- */
+
+static void begin_export(struct chat *t)
+{
+    struct conv *c = t->conv;
+    struct err e = ERR_INIT;
+    t->keep.due = 0;
+    t->keep.out_conv = t->record.conv;
+    t->keep.out_turn = t->keep.turn;
+    if (sched_export(c->sched, t->live, c->wake_fd, &t->keep.out, &e) < 0) {
+        t->keep.out = NULL;
+        post_saved(t);
+    }
+}
+
+static void end_export(struct chat *t)
+{
+    struct keep *k = &t->keep;
+    struct err e = ERR_INIT;
+    const int rc = transfer_result(k->out, &e);
+    live_free(k->left);
+    k->left = NULL;
+    if (rc == 0) {
+        struct keep_task *task = task_for(t, true);
+        task->copy = k->out;
+        k->out = NULL;
+        k->saving = true;
+        keeper_put(t->conv->keeper, task);
+        return;
+    }
+    transfer_free(k->out);
+    k->out = NULL;
+    if (rc != QE_CANCELLED && rc != QE_NOTFOUND) {
+        tell_unsaved(t, &e);
+    }
+    post_saved(t);
+}
+
+/* ---- and back ---- */
+
+static void begin_import(struct chat *t, struct keep_task *task)
+{
+    struct conv *c = t->conv;
+    struct err e = ERR_INIT;
+    void *blob = task->blob;
+    task->blob = NULL;
+    if (sched_import(c->sched, t->live, task->ids, task->n_ids, blob, task->size, c->wake_fd,
+                     &t->keep.in, &e) < 0) {
+        t->keep.in = NULL;
+        tell_unloaded(t, &e);
+    }
+}
+
+static void end_import(struct chat *t)
+{
+    struct err e = ERR_INIT;
+    const int rc = transfer_result(t->keep.in, &e);
+    transfer_free(t->keep.in);
+    t->keep.in = NULL;
+    if (rc < 0 && rc != QE_CANCELLED) {
+        tell_unloaded(t, &e);
+    }
+    t->figures.state_saved = rc == 0;
+}
+
+void keep_done(struct conv *c, struct keep_task *task)
+{
+    struct chat *t = task->chat;
+    struct keep *k = &t->keep;
+    if (task->save) {
+        k->saving = false;
+        if (task->err.code < 0 && task->err.code != QE_NOTFOUND) {
+            tell_unsaved(t, &task->err); /* not found: the conversation was removed meanwhile */
+        }
+        c->keep_failed = c->keep_failed && task->err.code < 0;
+        t->figures.state_saved = task->err.code == 0 && k->due == 0 && !chat_working(t);
+        post_saved(t);
+    } else {
+        k->loading = false;
+        if (task->err.code < 0) {
+            tell_unloaded(t, &task->err);
+        } else if (!t->closing) {
+            begin_import(t, task);
+        }
+    }
+    keep_task_free(task);
+}
+
+/* ---- what conv.c and turn.c call ---- */
+
+void keep_turn_over(struct chat *t, int64_t turn)
+{
+    t->keep.turn = turn;
+    t->figures.state_saved = false;
+    t->keep.due = turn > 0 && t->conv->keeper ? clock_now(clock_real()) + QUIET_NS : 0;
+}
+
+/* What is not saved yet still is, from a live of its own. Before the record forgets. */
+void keep_leave(struct chat *t)
+{
+    struct keep *k = &t->keep;
+    if (k->due && !k->out && t->conv->state == SCHED_READY) {
+        begin_export(t);
+    }
+    if (k->out && !k->left) {
+        k->left = t->live;
+        t->live = live_create();
+    }
+    k->turn = 0;
+    k->due = 0;
+}
+
+void keep_restart(struct chat *t, bool load)
+{
+    t->keep.wanted = load && t->conv->keeper;
+}
+
+bool keep_loading(const struct chat *t)
+{
+    return t->keep.wanted || t->keep.loading || t->keep.in;
+}
+
+bool keep_busy(const struct chat *t)
+{
+    const struct keep *k = &t->keep;
+    return k->out || k->in || k->loading || k->saving || (k->due && t->conv->state == SCHED_READY);
+}
+
+void keep_work(struct chat *t, bool flush)
+{
+    struct keep *k = &t->keep;
+    if (k->out && transfer_done(k->out)) {
+        end_export(t);
+    }
+    if (k->in && transfer_done(k->in)) {
+        end_import(t);
+    }
+    if (t->closing || t->conv->state != SCHED_READY) {
+        k->wanted = k->wanted && !t->closing;
+    } else if (k->wanted) {
+        k->wanted = false;
+        k->loading = true;
+        keeper_put(t->conv->keeper, task_for(t, false));
+    }
+    const bool quiet = !chat_working(t) && !t->inputs && !k->out && !k->saving;
+    if (k->due && quiet && (flush || k->asked || clock_now(clock_real()) >= k->due)) {
+        begin_export(t);
+    } else if (k->asked && quiet && !k->due) {
+        post_saved(t);
+    }
+}
+
+void keep_free(struct chat *t)
+{
+    transfer_free(t->keep.out);
+    transfer_free(t->keep.in);
+    live_free(t->keep.left);
+    memset(&t->keep, 0, sizeof t->keep);
+}

@@ -1,0 +1,191 @@
+/* The thread that has the disk to itself. The store is opened with the first task
+ * and opened again after a failure, since what was wrong may be over. */
+#include "config.h"
+#include "conv/keeper.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+struct keeper {
+    pthread_t thread;
+    char *dir;
+    uint64_t budget;
+    int wake_fd;
+
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t work;
+    struct keep_task *asked, **asked_end, *done, **done_end;
+    bool quit;
+
+    /* the thread */
+    struct store *store;
+};
+
+void keep_task_free(struct keep_task *t)
+{
+    if (t) {
+        transfer_free(t->copy);
+        free(t->ids);
+        free(t->blob);
+        free(t);
+    }
+}
+
+static int save(struct store *s, struct keep_task *t)
+{
+    struct state_meta m = {.kind = STATE_LIVE, .label = t->label};
+    memcpy(m.compat, t->compat, sizeof m.compat);
+    m.ids = transfer_ids(t->copy, &m.n_ids);
+    size_t size = 0;
+    const void *blob = transfer_blob(t->copy, &size);
+    const struct state_part part = {.tag = KEEP_PART, .size = size, .data = blob};
+    return store_save(s, t->turn, &m, &part, 1, &t->err);
+}
+
+static int load(struct store *s, struct keep_task *t)
+{
+    struct state_file *f = NULL;
+    int rc = store_load(s, t->conv, t->turn, t->compat, t->label, &f, &t->err);
+    if (rc < 0) {
+        return rc;
+    }
+    const struct state_meta *m = state_meta(f);
+    uint64_t size = 0;
+    if (!state_has(f, KEEP_PART, &size) || m->kind != STATE_LIVE || m->n_ids == 0) {
+        rc = err_set(&t->err, QE_FORMAT, "%s does not hold the state of a conversation",
+                     state_path(f));
+    }
+    if (rc == 0) {
+        t->size = (size_t)size;
+        t->blob = malloc(t->size + 1);
+        rc = t->blob ? state_read(f, KEEP_PART, t->blob, size, &t->err)
+                     : err_set(&t->err, QE_NOMEM, "there is no memory for a state of %zu bytes",
+                               t->size);
+    }
+    if (rc == 0) {
+        t->n_ids = m->n_ids;
+        t->ids = mem_array(m->n_ids, sizeof *t->ids);
+        memcpy(t->ids, m->ids, m->n_ids * sizeof *t->ids);
+    } else if (rc == QE_FORMAT) {
+        store_damaged(s, f);
+    }
+    state_close(f);
+    return rc;
+}
+
+static void work_on(struct keeper *k, struct keep_task *t)
+{
+    int rc = 0;
+    if (!k->store) {
+        rc = store_open(k->dir, k->budget, &k->store, NULL, &t->err);
+        k->store = rc < 0 ? NULL : k->store;
+    }
+    if (rc == 0) {
+        rc = t->save ? save(k->store, t) : load(k->store, t);
+    }
+    if (rc < 0) {
+        t->err.code = rc;
+        store_close(k->store);
+        k->store = NULL;
+    }
+}
+
+static void *keeper_thread(void *arg)
+{
+    struct keeper *k = arg;
+    pthread_mutex_lock(&k->lock);
+    for (;;) {
+        while (!k->asked && !k->quit) {
+            pthread_cond_wait(&k->work, &k->lock);
+        }
+        struct keep_task *t = k->asked;
+        if (!t) {
+            break;
+        }
+        k->asked = t->next;
+        k->asked_end = k->asked ? k->asked_end : &k->asked;
+        pthread_mutex_unlock(&k->lock);
+        work_on(k, t);
+        pthread_mutex_lock(&k->lock);
+        t->next = NULL;
+        *k->done_end = t;
+        k->done_end = &t->next;
+        const uint64_t one = 1;
+        const ssize_t rc = write(k->wake_fd, &one, sizeof one);
+        (void)rc; /* EAGAIN: it is readable anyway */
+    }
+    pthread_mutex_unlock(&k->lock);
+    store_close(k->store);
+    return NULL;
+}
+
+struct keeper *keeper_create(const char *dir, uint64_t budget, int wake_fd)
+{
+    struct keeper *k = mem_zalloc(sizeof *k);
+    k->dir = mem_strdup(dir);
+    k->budget = budget;
+    k->wake_fd = wake_fd;
+    k->asked_end = &k->asked;
+    k->done_end = &k->done;
+    pthread_mutex_init(&k->lock, NULL);
+    pthread_cond_init(&k->work, NULL);
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const int rc = pthread_create(&k->thread, NULL, keeper_thread, k);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc != 0) {
+        pthread_mutex_destroy(&k->lock);
+        pthread_cond_destroy(&k->work);
+        free(k->dir);
+        free(k);
+        return NULL;
+    }
+    return k;
+}
+
+void keeper_close(struct keeper *k)
+{
+    if (!k) {
+        return;
+    }
+    pthread_mutex_lock(&k->lock);
+    k->quit = true;
+    pthread_cond_signal(&k->work);
+    pthread_mutex_unlock(&k->lock);
+    pthread_join(k->thread, NULL);
+    for (struct keep_task *t = keeper_take(k); t; t = keeper_take(k)) {
+        keep_task_free(t);
+    }
+    pthread_mutex_destroy(&k->lock);
+    pthread_cond_destroy(&k->work);
+    free(k->dir);
+    free(k);
+}
+
+void keeper_put(struct keeper *k, struct keep_task *t)
+{
+    t->next = NULL;
+    pthread_mutex_lock(&k->lock);
+    *k->asked_end = t;
+    k->asked_end = &t->next;
+    pthread_cond_signal(&k->work);
+    pthread_mutex_unlock(&k->lock);
+}
+
+struct keep_task *keeper_take(struct keeper *k)
+{
+    pthread_mutex_lock(&k->lock);
+    struct keep_task *t = k->done;
+    if (t) {
+        k->done = t->next;
+        k->done_end = k->done ? k->done_end : &k->done;
+    }
+    pthread_mutex_unlock(&k->lock);
+    return t;
+}

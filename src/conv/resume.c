@@ -1,0 +1,156 @@
+/* Going on with a stored conversation, as far as the reader's thread does it: the
+ * lock, the text, the messages. It has a handle of the catalogue of its own for as
+ * long as that takes; the text is there before the model is. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jsonio.h"
+#include "base/mem.h"
+#include "conv/chat.h"
+
+void resume_free(struct resume *r)
+{
+    if (r) {
+        lock_release(r->lock);
+        free(r->model);
+        free(r->system);
+        json_decref(r->messages);
+        free(r);
+    }
+}
+
+static char *copy_or_null(const char *s)
+{
+    return s ? mem_strdup(s) : NULL;
+}
+
+static bool take_conv(void *ctx, const struct catalog_conv *v)
+{
+    struct resume *r = ctx;
+    r->model = copy_or_null(v->model);
+    r->system = copy_or_null(v->system);
+    return false;
+}
+
+struct telling {
+    struct resume *r;
+    void (*fn)(void *ctx, const struct conv_turn *turn);
+    void *ctx;
+};
+
+/* The same message as the turn left when it was said. */
+static json_t *as_message(const struct catalog_turn *t)
+{
+    if (t->role != CAT_ASSISTANT) {
+        json_t *m = json_object();
+        json_object_set_new(m, "role", json_string(cat_roles[t->role]));
+        json_object_set_new(m, "content", json_str_lossy(t->text, t->text_n));
+        return m;
+    }
+    json_t *calls = NULL;
+    if (t->calls && json_parse(t->calls, strlen(t->calls), "stored calls", &calls, NULL) < 0) {
+        calls = NULL;
+    }
+    json_t *m = answer_as_message(t->text, t->text_n, t->thought, t->thought_n, calls);
+    json_decref(calls);
+    return m;
+}
+
+static bool take_turn(void *ctx, const struct catalog_turn *t)
+{
+    struct telling *s = ctx;
+    json_array_append_new(s->r->messages, as_message(t));
+    s->r->last = t->id;
+    if (s->fn) {
+        const struct conv_turn turn = {.user = t->role != CAT_ASSISTANT,
+                                       .text = t->text,
+                                       .text_n = t->text_n,
+                                       .thought = t->thought ? t->thought : "",
+                                       .thought_n = t->thought_n,
+                                       .calls = t->calls,
+                                       .finish = t->finish,
+                                       .created = t->created,
+                                       .tokens = (int)t->n_ids};
+        s->fn(s->ctx, &turn);
+    }
+    return true;
+}
+
+static int open_store(const struct chat *t, struct store **out, struct err *e)
+{
+    if (!t->conv->opts.save) {
+        return err_set(e, QE_USAGE,
+                       "conversations are not saved (--no-save), so none can be gone "
+                       "on with");
+    }
+    struct buf notice = BUF_INIT;
+    const int rc = store_open(t->conv->dir, t->conv->opts.state_budget, out, &notice, e);
+    buf_free(&notice); /* the worker's handle tells it */
+    return rc;
+}
+
+static int resume(struct chat *t, struct store *s, int64_t conv,
+                  void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
+{
+    struct catalog *c = store_catalog(s);
+    struct resume *r = mem_zalloc(sizeof *r);
+    struct telling tell = {r, fn, ctx};
+    int unfinished = 0, tokens = 0;
+    r->conv = conv;
+    r->messages = json_array();
+    int rc = catalog_get(c, conv, take_conv, r, e);
+    rc = rc < 0 ? rc : lock_take(store_dir(s), conv, &r->lock, e);
+    /* what its last writer left, now that there is no other */
+    rc = rc < 0 ? rc : catalog_recover(c, conv, &unfinished, &tokens, e);
+    rc = rc < 0 ? rc : catalog_path(c, conv, 0, take_turn, &tell, e);
+    if (rc < 0) {
+        resume_free(r);
+        return rc;
+    }
+    if (!t->settings.system) {
+        t->settings.system = copy_or_null(r->system);
+    }
+    conv_command_resume(t, r);
+    return 0;
+}
+
+int chat_resume(struct chat *t, int64_t conversation,
+                void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
+{
+    struct store *s = NULL;
+    int rc = open_store(t, &s, e);
+    if (rc == 0) {
+        rc = resume(t, s, conversation, fn, ctx, e);
+    }
+    store_close(s);
+    return rc;
+}
+
+static bool is_number(const char *name)
+{
+    return name[0] && strspn(name, "0123456789") == strlen(name);
+}
+
+int chat_session(struct chat *t, const char *name, struct err *e)
+{
+    struct store *s = NULL;
+    if (!name[0]) {
+        return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
+    }
+    int rc = open_store(t, &s, e);
+    int64_t conv = 0;
+    if (rc == 0 && is_number(name)) {
+        rc = catalog_find(store_catalog(s), name, &conv, e);
+    } else if (rc == 0) {
+        const struct catalog_new n = {
+            .name = name, .system = t->settings.system, .directory = t->conv->opts.directory};
+        rc = catalog_named_or_new(store_catalog(s), &n, &conv, e);
+    }
+    if (rc == 0) {
+        rc = resume(t, s, conv, NULL, NULL, e);
+    }
+    store_close(s);
+    return rc;
+}
