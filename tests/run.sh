@@ -29,10 +29,14 @@ go() {
     }
 }
 empty() { [ ! -s "$1" ]; }
+ids() { grep -o '"tokens":\[[^]]*\]' "$1"; }
 one_line() { [ "$(wc -l <"$1")" -eq 1 ]; }
 keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1" | grep -o '"[a-z_]*":' | tr -d '":\n ' ; }
 
-echo 1..72
+XDG_STATE_HOME=$t/state
+export XDG_STATE_HOME
+
+echo 1..76
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -94,6 +98,25 @@ go 0 -p 'What is your name?' --seed 1 --stats -n 2 && grep -q '^reuse   none: .*
 ok '--stats says why nothing was reused'
 go 0 -p 'What is your name?' --seed 1 -n 2 --prefix-memory 0 --json && grep -q '"short":"off"' "$t/out"
 ok '--prefix-memory 0 keeps nothing'
+seq 1 900 | sed 's/$/ and/' >"$t/long"
+go 0 -f "$t/long" --json -n 4 --temp 0 --think off --logprobs 2 --prefix-cache off && ids "$t/out" >"$t/cold" &&
+    sed 's/.*"logprobs"://' "$t/out" >"$t/coldp" &&
+    go 0 -f "$t/long" --json -n 4 --temp 0 --think off --logprobs 2 --prefix-cache "$t/prefixes" &&
+    ids "$t/out" | cmp -s - "$t/cold" && grep -q '"cached_tokens":0' "$t/out" &&
+    [ "$(ls "$t/prefixes" | grep -c prefix)" -eq 1 ]
+ok '--prefix-cache leaves a file'
+go 0 -f "$t/long" --json -n 4 --temp 0 --think off --logprobs 2 --prefix-cache "$t/prefixes" &&
+    ids "$t/out" | cmp -s - "$t/cold" && sed 's/.*"logprobs"://' "$t/out" | cmp -s - "$t/coldp" &&
+    grep -q '"reuse":{"from":"disk","short":"all"' "$t/out" && ! grep -q '"cached_tokens":0' "$t/out"
+ok '… from which another run goes on, to the bit'
+f=$(echo "$t"/prefixes/*.prefix)
+printf x | dd of="$f" bs=1 seek=$(($(wc -c <"$f") / 2)) conv=notrunc 2>/dev/null &&
+    go 0 -f "$t/long" --json -n 4 --temp 0 --think off --prefix-cache "$t/prefixes" &&
+    ids "$t/out" | cmp -s - "$t/cold" && grep -q 'computed again' "$t/err" && one_line "$t/err"
+ok '… and a damaged one costs a line and time'
+go 0 -f "$t/long" --json -n 4 --temp 0 --think off --prefix-cache /dev/null/no &&
+    ids "$t/out" | cmp -s - "$t/cold" && grep -q 'not kept on disk' "$t/err" && one_line "$t/err"
+ok '… one that cannot be written a line'
 go 2 -p x --prefix-every 100 && grep -q 'multiple of 64' "$t/err" && one_line "$t/err"
 ok '--prefix-every is a multiple of 64'
 
@@ -224,7 +247,6 @@ ok 'config lists every value of what can be given more than once'
 # signals
 # drafts: the same text, and figures about them
 code='Write a C function that reverses a string.'
-ids() { grep -o '"tokens":\[[^]]*\]' "$1"; }
 figure() { grep -o "\"$1\":[0-9.]*" "$2" | head -1 | cut -d: -f2; }
 go 0 -p "$code" --seed 5 --think off --json -n 60 --spec off && ids "$t/out" >"$t/plain" &&
     [ "$(figure drafted "$t/out")" = 0 ] && [ "$(figure rounds "$t/out")" -ge 30 ]

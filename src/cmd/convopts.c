@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cmd/model.h"
@@ -50,9 +51,34 @@ static int biases(const struct conf *cf, struct conv_opts *o, struct convopts *s
     return rc;
 }
 
+/* Which states of prompts are kept, and where. */
+static int reuse(const struct conf *cf, struct conv_opts *o, struct convopts *s, struct err *e)
+{
+    const int64_t mib = conf_int(cf, "prefix-memory", -1);
+    const int every = (int)conf_int(cf, "prefix-every", 0);
+    const char *dir = conf_str(cf, "prefix-cache");
+    o->prefix_memory = mib < 0 ? 0 : mib == 0 ? -1 : mib << 20;
+    o->prefix_every = every > 0 ? every : -1;
+    if (every % 64 != 0) {
+        return err_set(e, QE_USAGE, "prefix-every: %d is not a multiple of 64", every);
+    }
+    o->cache_generated = conf_flag(cf, "cache-generated");
+    if (strcmp(dir, "auto") == 0) {
+        char *state = io_xdg_state();
+        s->prefix_dir = io_join(state, "prefixes");
+        free(state);
+    } else if (strcmp(dir, "off") != 0) {
+        s->prefix_dir = mem_strdup(dir);
+    }
+    o->prefix_dir = s->prefix_dir;
+    o->prefix_disk = conf_int(cf, "prefix-disk", 0) << 30;
+    o->prefix_least = (int)conf_int(cf, "prefix-least", 0);
+    return 0;
+}
+
 int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s, struct err *e)
 {
-    s->path = NULL;
+    s->path = s->prefix_dir = NULL;
     s->stops = NULL;
     s->bias = NULL;
     s->gpu_note[0] = 0;
@@ -82,14 +108,6 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
     o->device = eo.device;
     o->threads = eo.threads;
     o->ctx = eo.ctx;
-    const int64_t mib = conf_int(cf, "prefix-memory", -1);
-    o->prefix_memory = mib < 0 ? 0 : mib == 0 ? -1 : mib << 20;
-    const int every = (int)conf_int(cf, "prefix-every", 0);
-    o->prefix_every = every > 0 ? every : -1;
-    if (every % 64 != 0) {
-        return err_set(e, QE_USAGE, "prefix-every: %d is not a multiple of 64", every);
-    }
-    o->cache_generated = conf_flag(cf, "cache-generated");
     o->verify_weights = conf_flag(cf, "verify-weights");
     o->template = conf_str(cf, "template");
     o->effort = conf_str(cf, "effort");
@@ -116,12 +134,14 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
         }
     }
     o->stop = s->stops;
-    return biases(cf, o, s, e);
+    rc = reuse(cf, o, s, e);
+    return rc < 0 ? rc : biases(cf, o, s, e);
 }
 
 void convopts_free(struct convopts *s)
 {
     free(s->path);
+    free(s->prefix_dir);
     free(s->stops);
     free(s->bias);
 }

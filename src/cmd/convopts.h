@@ -8,7 +8,8 @@
 /* The options of a conversation as the command line has them. What o points to is
  * borrowed from cf and from s, which convopts_free releases. */
 struct convopts {
-    char *path; /* of the model file */
+    char *path;       /* of the model file */
+    char *prefix_dir; /* of states of prompts */
     const char **stops;
     struct conv_bias *bias;
     char gpu_note[256];

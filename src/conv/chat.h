@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "conv/conv.h"
+#include "conv/disk.h"
 #include "conv/keeper.h"
 #include "conv/post.h"
 #include "conv/prompt.h"
@@ -132,6 +133,7 @@ struct conv {
 
     /* worker */
     struct sched *sched;
+    struct disk *disk; /* NULL: no states on disk */
     enum sched_state state;
     double progress;
     struct prompt prompt;

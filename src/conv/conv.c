@@ -67,6 +67,7 @@ static void copy_opts(struct conv *c, const struct conv_opts *o)
     own(&c->opts.effort);
     own(&c->opts.system);
     own(&c->opts.directory);
+    own(&c->opts.prefix_dir);
     c->stops = mem_array(o->n_stop + 1, sizeof *c->stops);
     for (size_t i = 0; i < o->n_stop; i++) {
         c->stops[i] = mem_strdup(o->stop[i]);
@@ -93,6 +94,7 @@ static void free_opts(struct conv *c)
     disown(c->opts.effort);
     disown(c->opts.system);
     disown(c->opts.directory);
+    disown(c->opts.prefix_dir);
     for (size_t i = 0; i < c->opts.n_stop; i++) {
         free(c->stops[i]);
     }
@@ -475,6 +477,13 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
         rc = err_sys(e, QE_IO, errno, "cannot make an event descriptor");
         goto fail;
     }
+    if (o->prefix_dir && o->prefix_memory >= 0) {
+        const struct disk_opts disk = {.dir = o->prefix_dir,
+                                       .limit = o->prefix_disk > 0 ? (uint64_t)o->prefix_disk
+                                                                   : (uint64_t)16 << 30,
+                                       .least = o->prefix_least > 0 ? o->prefix_least : 1024};
+        c->disk = disk_open(&disk);
+    }
     struct sched_opts so = {
         .path = c->opts.model,
         .verify = o->verify_weights,
@@ -484,13 +493,15 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
                             ? (uint64_t)o->prefix_memory
                             : 0,
                  .every = o->prefix_every,
-                 .generated = o->cache_generated},
+                 .generated = o->cache_generated,
+                 .tier = c->disk ? disk_tier(c->disk) : NULL},
         .wake_fd = c->wake_fd,
     };
     rc = sched_open(&so, &c->sched, e);
     if (rc < 0) {
         goto fail;
     }
+    disk_attach(c->disk, c->sched);
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -503,7 +514,9 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
     *out = c;
     return 0;
 fail:
+    disk_attach(c->disk, NULL);
     sched_close(c->sched);
+    disk_close(c->disk);
     pthread_mutex_destroy(&c->lock);
     post_free(c->post);
     if (c->wake_fd >= 0) {
@@ -545,7 +558,9 @@ void conv_close(struct conv *c)
         }
     } while (post_waiting(c->post));
     post_free(c->post);
+    disk_attach(c->disk, NULL);
     sched_close(c->sched);
+    disk_close(c->disk);
     prompt_close(&c->prompt);
     pthread_mutex_destroy(&c->lock);
     close(c->wake_fd);

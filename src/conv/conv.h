@@ -37,6 +37,9 @@ struct conv_opts {
     const char *draft_head;      /* as the option; NULL: auto */
     int64_t prefix_memory;       /* bytes for kept states; 0: auto, negative: none are kept */
     int prefix_every;            /* tokens between two of them; 0: auto, negative: none */
+    const char *prefix_dir;      /* folder for states on disk; NULL: none are there */
+    int64_t prefix_disk;         /* bytes of its files; 0: 16 GiB */
+    int prefix_least;            /* tokens of the shortest that is written; 0: 1024 */
     bool cache_generated;        /* those that answers left are for everybody */
     bool fast_head;
     bool verify_weights;

@@ -359,6 +359,7 @@ static int submit(struct chat *t, const struct tok_ids *ids, const struct render
         .head_end = (int)ends->head,
         .query_end = (int)ends->query,
         .input_end = (int)ends->input,
+        .store = u->in->kind == IN_SEND || u->in->kind == IN_MESSAGES,
         .screen = true,
         .wake_fd = c->wake_fd,
     };

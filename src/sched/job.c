@@ -66,6 +66,7 @@ int job_create(const struct job_spec *spec, int vocab, int ctx, struct job **out
     j->query_end = spec->query_end;
     j->input_end = spec->input_end;
     j->screen = spec->screen;
+    j->store = spec->store;
     j->wake_fd = spec->wake_fd;
     j->ring = ring_create(RING_SLOTS, sizeof(struct job_event));
     j->stats.prompt_tokens = j->n_prompt;

@@ -20,7 +20,7 @@ struct job {
     int logprobs; /* of each token: 0, or 1 + how many of the likeliest */
     struct live *live;
     int head_end, query_end, input_end;
-    bool screen;
+    bool screen, store;
     int wake_fd;
 
     /* both threads */
@@ -32,6 +32,8 @@ struct job {
     /* engine thread; what was written for a token stays, and is there when the token
      * is */
     struct rules *rules;
+    bool asked;                    /* the tier, for a state */
+    struct tier_fetch *fetch;      /* what it was asked for */
     struct engine_logprob **noted; /* blocks of JOB_NOTED tokens, made when needed */
     int n_noted;
 

@@ -30,13 +30,152 @@ void keep_open(struct keep *k, const struct sched_keep *o, struct engine *g)
                                 : o->every   ? o->every / GRID * GRID
                                              : EVERY};
     prefix_init(&k->prefix, g, bytes, NULL);
+    k->tier = o->off ? NULL : o->tier;
+    if (k->tier) {
+        uint8_t compat[32];
+        char label[120];
+        engine_state_compat(g, compat, label, sizeof label);
+        k->tier->engine(k->tier->ctx, compat, label);
+    }
 }
 
+/* What is still on its way is brought there: it is all of a short run's work. */
 void keep_close(struct keep *k)
 {
+    while (k->g && keep_moving(k)) {
+        keep_move(k, SIZE_MAX);
+    }
     if (k->g) {
         prefix_fini(&k->prefix);
     }
+}
+
+/* ---- from the tier ---- */
+
+static struct prefix_look look_of(const struct keep *k, const struct job *j)
+{
+    return (struct prefix_look){.ids = j->prompt,
+                                .n = j->n_prompt,
+                                .owner = j->live,
+                                .generated = k->generated,
+                                .stable = j->input_end};
+}
+
+void keep_ask(struct keep *k, struct job *j)
+{
+    if (!k->tier || j->asked) {
+        return;
+    }
+    j->asked = true;
+    if (j->live && live_match(j->live, j->prompt, j->n_prompt) > 0) {
+        return;
+    }
+    struct prefix_look l = look_of(k, j);
+    prefix_find(&k->prefix, &l);
+    j->fetch = k->tier->fetch(k->tier->ctx, j->prompt, j->n_prompt, l.found ? l.found->len : 0);
+}
+
+bool keep_answered(const struct keep *k, const struct job *j)
+{
+    return !j->fetch || k->tier->ready(k->tier->ctx, j->fetch);
+}
+
+void keep_unasked(struct keep *k, struct job *j)
+{
+    if (j->fetch) {
+        k->tier->done(k->tier->ctx, j->fetch);
+        j->fetch = NULL;
+    }
+}
+
+int keep_fetched(struct keep *k, struct job *j)
+{
+    size_t size = 0;
+    int len = 0;
+    if (!j->fetch) {
+        return 0;
+    }
+    struct prefix_look l = look_of(k, j);
+    prefix_find(&k->prefix, &l); /* others may have brought as much meanwhile */
+    if (!k->tier->result(k->tier->ctx, j->fetch, &size, &len) || (l.found && l.found->len >= len)) {
+        keep_unasked(k, j);
+        return 0;
+    }
+    return len;
+}
+
+bool keep_fill(struct keep *k, struct slot *slot, size_t budget, int *cached)
+{
+    struct job *j = slot->job;
+    size_t size = 0;
+    int len = 0;
+    const void *blob = k->tier->result(k->tier->ctx, j->fetch, &size, &len);
+    int rc = engine_seq_import_piece(k->g, slot->seq, blob, size, &slot->filled, budget, NULL);
+    if (rc == 0 && slot->filled < size) {
+        return false;
+    }
+    const bool good = rc == 0 && engine_seq_len(k->g, slot->seq) == len &&
+                      engine_seq_pure(k->g, slot->seq) && len % GRID == 0;
+    keep_unasked(k, j);
+    if (!good) {
+        engine_seq_reset(k->g, slot->seq);
+        *cached = keep_resume(k, j, slot->seq);
+        return true;
+    }
+    struct engine_snap *snap = NULL;
+    if (engine_snap_take(k->g, slot->seq, &snap, NULL) == 0) {
+        prefix_add(&k->prefix, snap, j->prompt, PK_TURN, NULL, false);
+    }
+    j->stats.reuse = JU_DISK;
+    j->stats.why =
+        len / GRID >= (j->input_end > 0 ? j->input_end : j->n_prompt - 1) / GRID ? JS_ALL : JS_NEW;
+    j->stats.why_at = *cached = len;
+    return true;
+}
+
+/* ---- to the tier ---- */
+
+bool keep_moving(const struct keep *k)
+{
+    return k->tier && (k->out.entry || k->prefix.n_outward > 0);
+}
+
+/* Picks the next one; false when nobody wants it. */
+static bool begin_move(struct keep *k)
+{
+    struct prefix_entry *e = prefix_next_outward(&k->prefix);
+    prefix_outward(&k->prefix, e, false);
+    if (!k->tier->wants(k->tier->ctx, e->ids, e->len)) {
+        return false;
+    }
+    k->out.size = engine_snap_state_size(k->g, e->snap);
+    k->out.at = 0;
+    k->out.memory = k->tier->begin(k->tier->ctx, k->out.size);
+    if (k->out.memory) {
+        e->pins++;
+        k->out.entry = e;
+    }
+    return k->out.memory != NULL;
+}
+
+void keep_move(struct keep *k, size_t budget)
+{
+    if (!keep_moving(k) || (!k->out.entry && !begin_move(k))) {
+        return;
+    }
+    struct prefix_entry *e = k->out.entry;
+    const int rc = engine_snap_export_piece(k->g, e->snap, k->out.memory, &k->out.at, budget, NULL);
+    if (rc == 0 && k->out.at < k->out.size) {
+        return;
+    }
+    if (rc == 0) {
+        k->tier->store(k->tier->ctx, e->ids, e->len, e->kind == PK_HEAD, k->out.memory,
+                       k->out.size);
+    } else {
+        k->tier->drop(k->tier->ctx, k->out.memory, k->out.size);
+    }
+    e->pins--;
+    k->out.entry = NULL;
 }
 
 /* ---- starting ---- */
@@ -47,11 +186,7 @@ int keep_resume(struct keep *k, struct job *j, int seq)
         j->stats.why = JS_OFF;
         return 0;
     }
-    struct prefix_look l = {.ids = j->prompt,
-                            .n = j->n_prompt,
-                            .owner = j->live,
-                            .generated = k->generated,
-                            .stable = j->input_end};
+    struct prefix_look l = look_of(k, j);
     prefix_find(&k->prefix, &l);
     j->stats.why = l.why;
     j->stats.why_at = l.at;
@@ -92,14 +227,21 @@ int keep_cut(const struct keep *k, const struct slot *slot)
     return cut;
 }
 
+/* outward: the tier may have it. */
 static void take(struct keep *k, int seq, const int32_t *ids, int len, enum prefix_kind kind,
-                 const struct live *owner)
+                 const struct live *owner, bool outward)
 {
     const bool pure = engine_seq_pure(k->g, seq) && len % GRID == 0;
+    const struct live *who = pure ? NULL : owner;
     struct engine_snap *snap = NULL;
-    if (!prefix_has(&k->prefix, ids, len, pure ? NULL : owner, !pure && k->generated, kind) &&
+    if (!prefix_has(&k->prefix, ids, len, who, !pure && k->generated, kind) &&
         engine_snap_take(k->g, seq, &snap, NULL) == 0) {
         prefix_add(&k->prefix, snap, ids, kind, owner, k->generated);
+    }
+    struct prefix_entry *e =
+        outward && pure && k->tier ? prefix_has(&k->prefix, ids, len, NULL, false, kind) : NULL;
+    if (e && e != k->out.entry && k->tier->wants(k->tier->ctx, ids, len)) {
+        prefix_outward(&k->prefix, e, true);
     }
 }
 
@@ -118,7 +260,8 @@ void keep_chunk(struct keep *k, struct slot *slot)
     }
     if (k->on && here && slot->done % GRID == 0 &&
         (engine_seq_pure(k->g, slot->seq) || j->live || k->generated)) {
-        take(k, slot->seq, slot->ids, slot->done, as, j->live);
+        const bool last = slot->done == j->input_end / GRID * GRID;
+        take(k, slot->seq, slot->ids, slot->done, as, j->live, j->store && (as == PK_HEAD || last));
     }
 }
 
@@ -129,14 +272,14 @@ void keep_end(struct keep *k, struct slot *slot, int held)
     /* A prompt that was given up keeps what is done of it. */
     const bool part = !slot->decoding && held % GRID == 0 && engine_seq_pure(k->g, slot->seq);
     if (k->on && (part || (k->generated && slot->decoding))) {
-        take(k, slot->seq, slot->ids, held, PK_TURN, NULL);
+        take(k, slot->seq, slot->ids, held, PK_TURN, NULL, false);
     }
 }
 
 void keep_park(struct keep *k, struct live *l)
 {
     if (k->on && l->seq >= 0 && l->n > 0) {
-        take(k, l->seq, l->ids, l->n, PK_TURN, l);
+        take(k, l->seq, l->ids, l->n, PK_TURN, l, false);
     }
     live_drop(l, k->g);
     prefix_fit(&k->prefix);

@@ -36,6 +36,7 @@ static void drop(struct prefix *p, struct prefix_entry **at)
     *at = e->next;
     engine_snap_free(p->g, e->snap);
     p->ids_bytes -= (uint64_t)e->len * sizeof *e->ids;
+    p->n_outward -= e->outward;
     free(e->ids);
     free(e);
     p->n--;
@@ -105,6 +106,9 @@ static struct prefix_entry **victim(struct prefix *p, bool pages)
             const struct prefix_entry *e = *at;
             const bool head = e->kind == PK_HEAD && s.heads <= s.all / 2;
             const int rank = is_small(e) && s.small > s.all / 8 ? 2 : head ? 0 : 1;
+            if (e->pins > 0) {
+                continue;
+            }
             if (pages && engine_snap_bytes(p->g, e->snap) == values) {
                 continue;
             }
@@ -243,20 +247,37 @@ void prefix_find(struct prefix *p, struct prefix_look *l)
     free(h);
 }
 
-bool prefix_has(struct prefix *p, const int32_t *ids, int len, const struct live *owner,
-                bool generated, enum prefix_kind kind)
+struct prefix_entry *prefix_has(struct prefix *p, const int32_t *ids, int len,
+                                const struct live *owner, bool generated, enum prefix_kind kind)
 {
     uint64_t *h = chain_of(p, ids, len);
-    bool has = false;
+    struct prefix_entry *has = NULL;
     for (struct prefix_entry *e = *bucket_of(p, h[len / GRID]); e && !has; e = e->next) {
         if (e->len == len && may_use(e, owner, generated) && same_ids(e->ids, ids, len)) {
             e->used = ++p->tick;
             e->kind = kind > e->kind ? kind : e->kind;
-            has = true;
+            has = e;
         }
     }
     free(h);
     return has;
+}
+
+void prefix_outward(struct prefix *p, struct prefix_entry *e, bool on)
+{
+    p->n_outward += on - e->outward;
+    e->outward = on;
+}
+
+struct prefix_entry *prefix_next_outward(struct prefix *p)
+{
+    struct prefix_entry *best = NULL;
+    for (size_t i = 0; i < PREFIX_BUCKETS && p->n_outward > 0; i++) {
+        for (struct prefix_entry *e = p->bucket[i]; e; e = e->next) {
+            best = e->outward && (!best || e->used > best->used) ? e : best;
+        }
+    }
+    return best;
 }
 
 void prefix_add(struct prefix *p, struct engine_snap *snap, const int32_t *ids,

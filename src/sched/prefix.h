@@ -28,6 +28,8 @@ struct prefix_entry {
     const struct live *owner; /* only its jobs may use it: decoding wrote some of it */
     bool generated;           /* the same, for all jobs that want that */
     uint64_t used;
+    bool outward;              /* to be written to the tier */
+    int pins;                  /* cannot go now */
     struct prefix_entry *next; /* in its bucket */
 };
 
@@ -40,7 +42,7 @@ struct prefix {
     uint64_t ids_bytes; /* of these */
     uint64_t (*hash)(const void *p, size_t n, uint64_t seed);
     struct prefix_entry *bucket[PREFIX_BUCKETS];
-    int n;
+    int n, n_outward;
     uint64_t tick;
     struct {
         uint64_t hash;
@@ -68,10 +70,14 @@ struct prefix_look {
     int at;                     /* the token that why is about */
 };
 void prefix_find(struct prefix *p, struct prefix_look *l);
-/* Whether a state of exactly these tokens is there for such a prompt; it then counts as
- * used, and as of that kind if that lets it stay longer. */
-bool prefix_has(struct prefix *p, const int32_t *ids, int len, const struct live *owner,
-                bool generated, enum prefix_kind kind);
+/* The state of exactly these tokens for such a prompt, NULL: none is there; it then counts
+ * as used, and as of that kind if that lets it stay longer. */
+struct prefix_entry *prefix_has(struct prefix *p, const int32_t *ids, int len,
+                                const struct live *owner, bool generated, enum prefix_kind kind);
+/* It is to be written to the tier, or is not any more. */
+void prefix_outward(struct prefix *p, struct prefix_entry *e, bool on);
+/* The one that was used last of those; NULL: none. */
+struct prefix_entry *prefix_next_outward(struct prefix *p);
 /* Takes the state; ids are copied. owner and generated: as in the entry; both are dropped
  * for a state of prefill's own on the grid. States that are used least go to stay within
  * the budget, this one too when nothing else is left. */

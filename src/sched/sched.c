@@ -197,7 +197,8 @@ static bool may_start(void *ctx, const struct job *j)
             screen += s->slots[i].job->screen;
         }
     }
-    if (running >= s->n_run || (j->live && (j->live->busy || is_awaited(s, j->live)))) {
+    if (running >= s->n_run || (j->live && (j->live->busy || is_awaited(s, j->live))) ||
+        !keep_answered(&s->keep, j)) {
         return false;
     }
     /* One slot is the screen's, unless there is only one. */
@@ -210,10 +211,23 @@ static bool is_cancelled(void *ctx, const struct job *j)
     return atomic_load_explicit(&j->cancel, memory_order_relaxed);
 }
 
+/* Its first tokens are there. */
+static void begin(struct sched *s, struct slot *slot, int cached)
+{
+    struct job *j = slot->job;
+    slot->done = cached;
+    s->count.prompt_tokens += (uint64_t)j->n_prompt;
+    s->count.cached_tokens += (uint64_t)cached;
+    if (slot->q && cached == 0) {
+        spec_seq_reset(slot->q);
+    }
+    job_started(j, cached);
+}
+
 static void start(struct sched *s, struct job *j)
 {
     struct live *l = j->live;
-    int seq = -1;
+    int seq = -1, fetched = 0;
     int cached = l ? live_match(l, j->prompt, j->n_prompt) : 0;
     if (cached > 0) {
         seq = l->seq;
@@ -228,13 +242,13 @@ static void start(struct sched *s, struct job *j)
         }
         int rc = open_seq(s, &seq, &j->err);
         if (rc < 0) {
+            keep_unasked(&s->keep, j);
             job_end(j, JR_ERROR);
             return;
         }
-        cached = keep_resume(&s->keep, j, seq);
+        fetched = keep_fetched(&s->keep, j);
+        cached = fetched > 0 ? 0 : keep_resume(&s->keep, j, seq);
     }
-    s->count.prompt_tokens += (uint64_t)j->n_prompt;
-    s->count.cached_tokens += (uint64_t)cached;
     struct slot *slot = s->slots;
     while (slot->job) {
         slot++;
@@ -249,10 +263,12 @@ static void start(struct sched *s, struct job *j)
         if (l) {
             l->q = NULL;
         }
-        if (cached == 0) {
-            spec_seq_reset(slot->q);
-        }
         spec_seq_prompt(slot->q, j->prompt, j->n_prompt);
+    }
+    slot->filling = fetched > 0;
+    if (!slot->filling) {
+        keep_unasked(&s->keep, j);
+        begin(s, slot, cached);
     }
 }
 
@@ -261,6 +277,7 @@ static void finish(struct sched *s, struct slot *slot, enum job_reason reason)
     struct job *j = slot->job;
     struct live *l = j->live;
     int held = engine_seq_len(s->engine, slot->seq);
+    keep_unasked(&s->keep, j);
     if (l) {
         l->busy = false;
         l->used = ++s->tick;
@@ -337,6 +354,7 @@ static bool take_in(struct sched *s)
         struct job *j = NULL;
         while ((j = queue_take(&s->queue, is_cancelled, NULL))) {
             pthread_mutex_unlock(&s->lock);
+            keep_unasked(&s->keep, j);
             job_end(j, JR_CANCELLED);
             pthread_mutex_lock(&s->lock);
         }
@@ -345,6 +363,9 @@ static bool take_in(struct sched *s)
         }
         sweep_lives(s);
         take_transfers(s);
+        for (size_t i = 0; i < s->queue.n; i++) {
+            keep_ask(&s->keep, s->queue.v[i]);
+        }
         while ((j = queue_take(&s->queue, may_start, s))) {
             pthread_mutex_unlock(&s->lock);
             if (j->live) {
@@ -355,8 +376,8 @@ static bool take_in(struct sched *s)
         }
         s->count.waiting = (int)s->queue.n;
         publish(s);
-        more = s->count.running == 0 && !s->moving;
-        if (more && s->queue.n == 0 && !s->quit) {
+        more = s->count.running == 0 && !s->moving && !keep_moving(&s->keep);
+        if (more && !s->quit) { /* who is still queued waits for the tier, which nudges */
             pthread_cond_wait(&s->work, &s->lock);
         }
     }
@@ -403,6 +424,16 @@ static void prefill_step(struct sched *s)
         }
     }
     if (!slot) {
+        return;
+    }
+    if (slot->filling) {
+        int64_t t0 = clock_now(clock_real());
+        int cached = 0;
+        slot->filling = !keep_fill(&s->keep, slot, PIECE, &cached);
+        slot->job->stats.prefill_s += elapsed(t0);
+        if (!slot->filling) {
+            begin(s, slot, cached);
+        }
         return;
     }
     int before = slot->done;
@@ -457,6 +488,16 @@ static void decode_step(struct sched *s)
     }
 }
 
+/* Some prompt is not computed yet. */
+static bool prompt_waits(const struct sched *s)
+{
+    bool waits = false;
+    for (int i = 0; i < ROWS; i++) {
+        waits = waits || (s->slots[i].job && !s->slots[i].decoding);
+    }
+    return waits;
+}
+
 static void wind_up(struct sched *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -507,6 +548,9 @@ static void *engine_thread(void *arg)
         end_cancelled(s);
         decode_step(s);
         move_step(s);
+        if (!prompt_waits(s)) {
+            keep_move(&s->keep, PIECE);
+        }
     }
     wind_up(s);
     return NULL;
@@ -559,6 +603,7 @@ void sched_close(struct sched *s)
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
     for (size_t i = 0; i < s->queue.n; i++) {
+        keep_unasked(&s->keep, s->queue.v[i]);
         job_end(s->queue.v[i], JR_CANCELLED);
     }
     queue_fini(&s->queue);
@@ -570,6 +615,13 @@ void sched_close(struct sched *s)
     free(s->path);
     free(s->isa);
     free(s);
+}
+
+void sched_nudge(struct sched *s)
+{
+    pthread_mutex_lock(&s->lock);
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
 }
 
 enum sched_state sched_poll(const struct sched *s, double *progress, struct err *e)

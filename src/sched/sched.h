@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/load.h"
 #include "engine/spec.h"
+#include "sched/tier.h"
 
 /*
  * The scheduler: owns the engine and its one thread. Jobs go in as token ids and
@@ -26,13 +27,17 @@ struct live;
 /* States that are kept of prompts, so that what begins with the same tokens need not be
  * computed again (docs/reuse.md). Zero: as is best. */
 struct sched_keep {
-    bool off;       /* none are */
-    uint64_t bytes; /* of memory for them; 0: an eighth of what is free, at most 16 GiB */
-    int every;      /* tokens between two of a long prompt, a multiple of 64; 0: 4096;
-                       negative: none */
-    bool generated; /* also such as answers left behind, for everybody: faster, but not to
-                       the bit what a cold prompt gives */
+    bool off;                /* none are */
+    uint64_t bytes;          /* of memory for them; 0: an eighth of what is free, at most 16 GiB */
+    int every;               /* tokens between two of a long prompt, a multiple of 64; 0: 4096;
+                                negative: none */
+    bool generated;          /* also such as answers left behind, for everybody: faster, but not to
+                                the bit what a cold prompt gives */
+    const struct tier *tier; /* a larger place for them; NULL: none. Outlives the scheduler */
 };
+/* The tier has news. Any thread. */
+struct sched;
+void sched_nudge(struct sched *s);
 
 struct sched_opts {
     const char *path;          /* the model file; copied */
@@ -122,6 +127,7 @@ struct job_spec {
      * system prompt and the tools; after the last question; after all that will come again
      * unchanged in the next turn. */
     int head_end, query_end, input_end;
+    bool store;  /* the tier may have states of this prompt */
     bool screen; /* may take the slot kept for the screen */
     int wake_fd; /* eventfd written when events wait; -1: none */
 };

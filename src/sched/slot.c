@@ -27,7 +27,6 @@ void slot_start(struct slot *s, struct job *j, int seq, int cached, int ctx, uin
     /* The last token drawn need not be computed, but takes a position. */
     int room = ctx - j->n_prompt;
     s->limit = j->max_tokens >= 0 && j->max_tokens < room ? j->max_tokens : room;
-    job_started(j, cached);
 }
 
 int slot_chunk(double tok_s, double seconds)

@@ -14,6 +14,8 @@ struct slot {
     int32_t *ids; /* prompt, then every token drawn */
     int n, cap;
     int done;           /* prompt tokens computed */
+    bool filling;       /* a state from the tier is being put into the sequence … */
+    size_t filled;      /* … so many bytes of it are */
     bool decoding;      /* the prompt is computed; ids[n - 1] is to be computed next */
     int limit;          /* most tokens to draw */
     struct spec_seq *q; /* what drafts are made from; NULL: none are */

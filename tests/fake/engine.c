@@ -267,16 +267,14 @@ size_t engine_seq_state_size(const struct engine *g, int seq)
     return sizeof(struct seq) + FAKE_PAD * (size_t)g->seqs[seq].len;
 }
 
-int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, size_t budget,
-                            struct err *e)
+static int export_piece(const struct seq *s, void *out, size_t *at, size_t budget)
 {
-    (void)e;
-    assert(g->seqs[seq].open);
-    const size_t size = engine_seq_state_size(g, seq);
+    const size_t size = sizeof *s + FAKE_PAD * (size_t)s->len;
+    const size_t end = budget < size - *at ? *at + budget : size;
     char *p = out;
-    for (size_t end = *at + budget; *at < end && *at < size;) {
+    while (*at < end) {
         if (*at == 0) {
-            memcpy(p, &g->seqs[seq], sizeof(struct seq));
+            memcpy(p, s, sizeof *s);
             *at = sizeof(struct seq);
         } else {
             memset(p + *at, (int)(*at % 251), FAKE_PAD);
@@ -285,6 +283,14 @@ int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, si
     }
     fake_log.pieces++;
     return 0;
+}
+
+int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, size_t budget,
+                            struct err *e)
+{
+    (void)e;
+    assert(g->seqs[seq].open);
+    return export_piece(&g->seqs[seq], out, at, budget);
 }
 
 int engine_seq_import_piece(struct engine *g, int seq, const void *in, size_t n, size_t *at,
@@ -347,6 +353,20 @@ void engine_snap_free(struct engine *g, struct engine_snap *s)
     (void)g;
     fake_log.snaps -= s != NULL;
     free(s);
+}
+
+size_t engine_snap_state_size(const struct engine *g, const struct engine_snap *s)
+{
+    (void)g;
+    return sizeof s->seq + FAKE_PAD * (size_t)s->seq.len;
+}
+
+int engine_snap_export_piece(struct engine *g, const struct engine_snap *s, void *out, size_t *at,
+                             size_t budget, struct err *e)
+{
+    (void)g;
+    (void)e;
+    return export_piece(&s->seq, out, at, budget);
 }
 
 int engine_snap_len(const struct engine_snap *s)
