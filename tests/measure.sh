@@ -6,7 +6,7 @@ q=${QUASAR_BIN:?}
 m=$src/models/demo.qsr
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-echo 1..22
+echo 1..23
 n=0
 result() { # result TEXT STATUS
     n=$((n + 1))
@@ -99,6 +99,13 @@ done
 grep -q '"what":"start"' "$tmp/out" && grep -q '"times_copy":null' "$tmp/out" &&
     grep -q '"max_draft":3' "$tmp/out" && grep -q '"verify_width":4' "$tmp/out" || rc=1
 result 'bench --what start tells the parts of a start' $rc
+rc=0
+"$q" bench -m "$m" --backend cpu --threads 1 --reps 1 --what restore --depth 200 --json >"$tmp/out" 2>"$tmp/err" || rc=1
+for key in cold_ms memory_ms file_ms take_ms export_ms import_ms read_ms bytes; do
+    grep -q "\"$key\":[0-9]" "$tmp/out" || rc=1
+done
+grep -q '"what":"restore","depth":192,"prompt_tokens":256' "$tmp/out" && grep -q '"upload_ms":null' "$tmp/out" || rc=1
+result 'bench --what restore goes on from a kept state' $rc
 "$q" config -m "$m" --backend cpu --ctx 1000 --max-draft 0 >"$tmp/out" 2>"$tmp/err" &&
     grep -q '^# memory: CPU: .* GB of KV cache' "$tmp/out" &&
     "$q" config -m "$m" --backend cpu --ctx 1000 --max-draft 0 --json >"$tmp/out" 2>"$tmp/err" &&

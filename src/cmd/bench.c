@@ -285,11 +285,11 @@ static int bench_prefill(struct bench *b, const char *what, int depth, int n, st
     return 0;
 }
 
-enum what { W_DECODE, W_PREFILL, W_DRAFT, W_TTFT, W_START, W_VERIFY, W_SPEC, W_COUNT };
+enum what { W_DECODE, W_PREFILL, W_DRAFT, W_TTFT, W_START, W_VERIFY, W_SPEC, W_RESTORE, W_COUNT };
 
 static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft", "ttft",
-                                                "start",  "verify",  "spec"};
-#define WHATS "decode, prefill, draft, ttft, start, verify, spec"
+                                                "start",  "verify",  "spec",  "restore"};
+#define WHATS "decode, prefill, draft, ttft, start, verify, spec, restore"
 
 struct plan {
     bool what[W_COUNT], one_seq;
@@ -354,6 +354,9 @@ static int measure(struct bench *b, const struct conf *cf, const struct plan *p,
         }
         for (int i = 0; p->what[W_VERIFY] && i < p->rows.n && rc == 0; i++) {
             rc = bench_verify(b, depth, p->rows.v[i], e);
+        }
+        if (p->what[W_RESTORE] && rc == 0) {
+            rc = bench_restore(b, depth, e);
         }
         if (p->what[W_SPEC] && scripted && rc == 0) {
             rc = bench_scripted(b, cf, depth, e);

@@ -33,4 +33,7 @@ int bench_verify(struct bench *b, int depth, int rows, struct err *e);
 int bench_scripted(struct bench *b, const struct conf *cf, int depth, struct err *e);
 int bench_prompts(struct bench *b, const struct conf *cf, struct err *e);
 
+/* benchrestore.c: a prompt that goes on from a kept state of depth tokens. */
+int bench_restore(struct bench *b, int depth, struct err *e);
+
 #endif

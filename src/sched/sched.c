@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "sched/keep.h"
+#include "sched/reuse.h"
 #include "sched/live.h"
 #include "sched/queue.h"
 #include "sched/round.h"
@@ -50,7 +50,7 @@ struct sched {
     struct slot slots[ROWS];
     int n_run; /* jobs that may run at once */
     struct spec spec;
-    struct keep keep;
+    struct reuse reuse;
     struct live **lives;
     size_t n_lives, cap_lives;
     struct transfer *moving; /* oldest first */
@@ -112,7 +112,7 @@ static void sweep_lives(struct sched *s)
             continue;
         }
         live_drop(l, s->engine);
-        keep_forget(&s->keep, l);
+        reuse_forget(&s->reuse, l);
         live_unref(l);
         s->lives[i] = s->lives[--s->n_lives];
     }
@@ -148,7 +148,7 @@ static struct live *longest_idle(struct sched *s)
 static bool make_pages(void *ctx)
 {
     struct sched *s = ctx;
-    if (prefix_reclaim(&s->keep.prefix)) {
+    if (prefix_reclaim(&s->reuse.prefix)) {
         return true;
     }
     struct live *l = longest_idle(s);
@@ -170,7 +170,7 @@ static int open_seq(struct sched *s, int *seq, struct err *e)
         if (!l) {
             return rc;
         }
-        keep_park(&s->keep, l);
+        reuse_park(&s->reuse, l);
     }
 }
 
@@ -198,7 +198,7 @@ static bool may_start(void *ctx, const struct job *j)
         }
     }
     if (running >= s->n_run || (j->live && (j->live->busy || is_awaited(s, j->live))) ||
-        !keep_answered(&s->keep, j)) {
+        !reuse_answered(&s->reuse, j)) {
         return false;
     }
     /* One slot is the screen's, unless there is only one. */
@@ -238,16 +238,16 @@ static void start(struct sched *s, struct job *j)
         j->stats.why_at = cached;
     } else {
         if (l) {
-            keep_park(&s->keep, l); /* somebody may come back to it */
+            reuse_park(&s->reuse, l); /* somebody may come back to it */
         }
         int rc = open_seq(s, &seq, &j->err);
         if (rc < 0) {
-            keep_unasked(&s->keep, j);
+            reuse_unasked(&s->reuse, j);
             job_end(j, JR_ERROR);
             return;
         }
-        fetched = keep_fetched(&s->keep, j);
-        cached = fetched > 0 ? 0 : keep_resume(&s->keep, j, seq);
+        fetched = reuse_fetched(&s->reuse, j);
+        cached = fetched > 0 ? 0 : reuse_resume(&s->reuse, j, seq);
     }
     struct slot *slot = s->slots;
     while (slot->job) {
@@ -267,7 +267,7 @@ static void start(struct sched *s, struct job *j)
     }
     slot->filling = fetched > 0;
     if (!slot->filling) {
-        keep_unasked(&s->keep, j);
+        reuse_unasked(&s->reuse, j);
         begin(s, slot, cached);
     }
 }
@@ -277,21 +277,21 @@ static void finish(struct sched *s, struct slot *slot, enum job_reason reason)
     struct job *j = slot->job;
     struct live *l = j->live;
     int held = engine_seq_len(s->engine, slot->seq);
-    keep_unasked(&s->keep, j);
+    reuse_unasked(&s->reuse, j);
     if (l) {
         l->busy = false;
         l->used = ++s->tick;
     }
     const bool good = reason != JR_ERROR && held > 0 && held <= slot->n;
     if (good && !l) {
-        keep_end(&s->keep, slot, held);
+        reuse_end(&s->reuse, slot, held);
     }
     if (l && good) {
         live_keep(l, slot->seq, slot->ids, held);
     } else {
         engine_seq_close(s->engine, slot->seq);
         free(slot->ids);
-        keep_closed(&s->keep);
+        reuse_closed(&s->reuse);
     }
     if (l) {
         spec_seq_free(l->q);
@@ -354,7 +354,7 @@ static bool take_in(struct sched *s)
         struct job *j = NULL;
         while ((j = queue_take(&s->queue, is_cancelled, NULL))) {
             pthread_mutex_unlock(&s->lock);
-            keep_unasked(&s->keep, j);
+            reuse_unasked(&s->reuse, j);
             job_end(j, JR_CANCELLED);
             pthread_mutex_lock(&s->lock);
         }
@@ -364,7 +364,7 @@ static bool take_in(struct sched *s)
         sweep_lives(s);
         take_transfers(s);
         for (size_t i = 0; i < s->queue.n; i++) {
-            keep_ask(&s->keep, s->queue.v[i]);
+            reuse_ask(&s->reuse, s->queue.v[i]);
         }
         while ((j = queue_take(&s->queue, may_start, s))) {
             pthread_mutex_unlock(&s->lock);
@@ -376,7 +376,7 @@ static bool take_in(struct sched *s)
         }
         s->count.waiting = (int)s->queue.n;
         publish(s);
-        more = s->count.running == 0 && !s->moving && !keep_moving(&s->keep);
+        more = s->count.running == 0 && !s->moving && !reuse_moving(&s->reuse);
         if (more && !s->quit) { /* who is still queued waits for the tier, which nudges */
             pthread_cond_wait(&s->work, &s->lock);
         }
@@ -429,7 +429,7 @@ static void prefill_step(struct sched *s)
     if (slot->filling) {
         int64_t t0 = clock_now(clock_real());
         int cached = 0;
-        slot->filling = !keep_fill(&s->keep, slot, PIECE, &cached);
+        slot->filling = !reuse_fill(&s->reuse, slot, PIECE, &cached);
         slot->job->stats.prefill_s += elapsed(t0);
         if (!slot->filling) {
             begin(s, slot, cached);
@@ -438,7 +438,7 @@ static void prefill_step(struct sched *s)
     }
     int before = slot->done;
     int rows = slot_chunk(s->tok_s, decoding ? TOGETHER_S : ALONE_S);
-    const int cut = keep_cut(&s->keep, slot);
+    const int cut = reuse_cut(&s->reuse, slot);
     rows = cut > 0 && cut - slot->done < rows ? cut - slot->done : rows;
     int64_t t0 = clock_now(clock_real());
     bool got = false;
@@ -449,7 +449,7 @@ static void prefill_step(struct sched *s)
         return;
     }
     double took = elapsed(t0);
-    keep_chunk(&s->keep, slot);
+    reuse_chunk(&s->reuse, slot);
     int n = slot->done - before;
     slot->job->stats.prefill_s += elapsed(t0);
     if (n >= 64 && took > 0) {
@@ -520,7 +520,7 @@ static void wind_up(struct sched *s)
     free(s->lives);
     s->lives = NULL;
     s->n_lives = 0;
-    keep_close(&s->keep);
+    reuse_close(&s->reuse);
 }
 
 static void *engine_thread(void *arg)
@@ -537,7 +537,7 @@ static void *engine_thread(void *arg)
         set_state(s, SCHED_FAILED);
         return NULL;
     }
-    keep_open(&s->keep, &s->opts.keep, s->engine);
+    reuse_open(&s->reuse, &s->opts.keep, s->engine);
     engine_on_full(s->engine, make_pages, s);
     int slots = engine_info(s->engine)->slots;
     s->n_run = slots < ROWS ? slots : ROWS;
@@ -549,7 +549,7 @@ static void *engine_thread(void *arg)
         decode_step(s);
         move_step(s);
         if (!prompt_waits(s)) {
-            keep_move(&s->keep, PIECE);
+            reuse_move(&s->reuse, PIECE);
         }
     }
     wind_up(s);
@@ -603,7 +603,7 @@ void sched_close(struct sched *s)
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
     for (size_t i = 0; i < s->queue.n; i++) {
-        keep_unasked(&s->keep, s->queue.v[i]);
+        reuse_unasked(&s->reuse, s->queue.v[i]);
         job_end(s->queue.v[i], JR_CANCELLED);
     }
     queue_fini(&s->queue);

@@ -1,5 +1,5 @@
-#ifndef QUASAR_SCHED_KEEP_H
-#define QUASAR_SCHED_KEEP_H
+#ifndef QUASAR_SCHED_REUSE_H
+#define QUASAR_SCHED_REUSE_H
 
 #include "sched/live.h"
 #include "sched/prefix.h"
@@ -7,7 +7,7 @@
 #include "sched/tier.h"
 
 /* When states are kept and what jobs start from. Engine thread only. */
-struct keep {
+struct reuse {
     struct engine *g;
     struct prefix prefix;
     bool on, generated;
@@ -20,40 +20,40 @@ struct keep {
     } out;
 };
 
-void keep_open(struct keep *k, const struct sched_keep *o, struct engine *g);
-void keep_close(struct keep *k);
+void reuse_open(struct reuse *k, const struct sched_keep *o, struct engine *g);
+void reuse_close(struct reuse *k);
 
 /* A job waits: asks the tier for what memory does not have. Once. */
-void keep_ask(struct keep *k, struct job *j);
+void reuse_ask(struct reuse *k, struct job *j);
 /* Whether the answer is there, or was never asked for. */
-bool keep_answered(const struct keep *k, const struct job *j);
+bool reuse_answered(const struct reuse *k, const struct job *j);
 /* What came, if it is more than memory has: its tokens, else 0 and it is let go. */
-int keep_fetched(struct keep *k, struct job *j);
+int reuse_fetched(struct reuse *k, struct job *j);
 /* Puts a piece of what came into the job's sequence; true when it is over: the sequence
  * then has *cached tokens, of whatever source. */
-bool keep_fill(struct keep *k, struct slot *slot, size_t budget, int *cached);
+bool reuse_fill(struct reuse *k, struct slot *slot, size_t budget, int *cached);
 /* Lets go of what was asked for. */
-void keep_unasked(struct keep *k, struct job *j);
+void reuse_unasked(struct reuse *k, struct job *j);
 
 /* Puts the longest state that serves the job's prompt into the fresh sequence, and writes
  * into the job's figures where it came from and why it is not longer. Returns its
  * tokens. */
-int keep_resume(struct keep *k, struct job *j, int seq);
+int reuse_resume(struct reuse *k, struct job *j, int seq);
 /* Where the chunk after slot->done must end, because a state is kept there; 0: nowhere. */
-int keep_cut(const struct keep *k, const struct slot *slot);
+int reuse_cut(const struct reuse *k, const struct slot *slot);
 /* A chunk was computed. */
-void keep_chunk(struct keep *k, struct slot *slot);
+void reuse_chunk(struct reuse *k, struct slot *slot);
 /* A job without a live ends; its sequence has held tokens. */
-void keep_end(struct keep *k, struct slot *slot, int held);
+void reuse_end(struct reuse *k, struct slot *slot, int held);
 /* Whether states wait for their way to the tier; a piece of one of them. */
-bool keep_moving(const struct keep *k);
-void keep_move(struct keep *k, size_t budget);
+bool reuse_moving(const struct reuse *k);
+void reuse_move(struct reuse *k, size_t budget);
 /* A sequence was closed. */
-void keep_closed(struct keep *k);
+void reuse_closed(struct reuse *k);
 /* The sequence of an idle live is needed: keeps its state, if there is room, and closes
  * it. */
-void keep_park(struct keep *k, struct live *l);
+void reuse_park(struct reuse *k, struct live *l);
 /* The live's conversation is over. */
-void keep_forget(struct keep *k, const struct live *l);
+void reuse_forget(struct reuse *k, const struct live *l);
 
 #endif

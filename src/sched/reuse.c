@@ -5,7 +5,7 @@
  * after decoding they serve its own conversation. A state that cannot be kept costs
  * nothing but time later. */
 #include "config.h"
-#include "sched/keep.h"
+#include "sched/reuse.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,19 +16,19 @@
 #define EVERY     4096
 #define BYTES_MAX ((uint64_t)16 << 30)
 
-void keep_open(struct keep *k, const struct sched_keep *o, struct engine *g)
+void reuse_open(struct reuse *k, const struct sched_keep *o, struct engine *g)
 {
     uint64_t bytes = o->bytes;
     if (bytes == 0) {
         bytes = mem_available() / 8;
         bytes = bytes < BYTES_MAX ? bytes : BYTES_MAX;
     }
-    *k = (struct keep){.g = g,
-                       .on = !o->off,
-                       .generated = o->generated,
-                       .every = o->every < 0 ? 0
-                                : o->every   ? o->every / GRID * GRID
-                                             : EVERY};
+    *k = (struct reuse){.g = g,
+                        .on = !o->off,
+                        .generated = o->generated,
+                        .every = o->every < 0 ? 0
+                                 : o->every   ? o->every / GRID * GRID
+                                              : EVERY};
     prefix_init(&k->prefix, g, bytes, NULL);
     k->tier = o->off ? NULL : o->tier;
     if (k->tier) {
@@ -40,10 +40,10 @@ void keep_open(struct keep *k, const struct sched_keep *o, struct engine *g)
 }
 
 /* What is still on its way is brought there: it is all of a short run's work. */
-void keep_close(struct keep *k)
+void reuse_close(struct reuse *k)
 {
-    while (k->g && keep_moving(k)) {
-        keep_move(k, SIZE_MAX);
+    while (k->g && reuse_moving(k)) {
+        reuse_move(k, SIZE_MAX);
     }
     if (k->g) {
         prefix_fini(&k->prefix);
@@ -52,7 +52,7 @@ void keep_close(struct keep *k)
 
 /* ---- from the tier ---- */
 
-static struct prefix_look look_of(const struct keep *k, const struct job *j)
+static struct prefix_look look_of(const struct reuse *k, const struct job *j)
 {
     return (struct prefix_look){.ids = j->prompt,
                                 .n = j->n_prompt,
@@ -61,7 +61,7 @@ static struct prefix_look look_of(const struct keep *k, const struct job *j)
                                 .stable = j->input_end};
 }
 
-void keep_ask(struct keep *k, struct job *j)
+void reuse_ask(struct reuse *k, struct job *j)
 {
     if (!k->tier || j->asked) {
         return;
@@ -75,12 +75,12 @@ void keep_ask(struct keep *k, struct job *j)
     j->fetch = k->tier->fetch(k->tier->ctx, j->prompt, j->n_prompt, l.found ? l.found->len : 0);
 }
 
-bool keep_answered(const struct keep *k, const struct job *j)
+bool reuse_answered(const struct reuse *k, const struct job *j)
 {
     return !j->fetch || k->tier->ready(k->tier->ctx, j->fetch);
 }
 
-void keep_unasked(struct keep *k, struct job *j)
+void reuse_unasked(struct reuse *k, struct job *j)
 {
     if (j->fetch) {
         k->tier->done(k->tier->ctx, j->fetch);
@@ -88,7 +88,7 @@ void keep_unasked(struct keep *k, struct job *j)
     }
 }
 
-int keep_fetched(struct keep *k, struct job *j)
+int reuse_fetched(struct reuse *k, struct job *j)
 {
     size_t size = 0;
     int len = 0;
@@ -98,13 +98,13 @@ int keep_fetched(struct keep *k, struct job *j)
     struct prefix_look l = look_of(k, j);
     prefix_find(&k->prefix, &l); /* others may have brought as much meanwhile */
     if (!k->tier->result(k->tier->ctx, j->fetch, &size, &len) || (l.found && l.found->len >= len)) {
-        keep_unasked(k, j);
+        reuse_unasked(k, j);
         return 0;
     }
     return len;
 }
 
-bool keep_fill(struct keep *k, struct slot *slot, size_t budget, int *cached)
+bool reuse_fill(struct reuse *k, struct slot *slot, size_t budget, int *cached)
 {
     struct job *j = slot->job;
     size_t size = 0;
@@ -116,10 +116,10 @@ bool keep_fill(struct keep *k, struct slot *slot, size_t budget, int *cached)
     }
     const bool good = rc == 0 && engine_seq_len(k->g, slot->seq) == len &&
                       engine_seq_pure(k->g, slot->seq) && len % GRID == 0;
-    keep_unasked(k, j);
+    reuse_unasked(k, j);
     if (!good) {
         engine_seq_reset(k->g, slot->seq);
-        *cached = keep_resume(k, j, slot->seq);
+        *cached = reuse_resume(k, j, slot->seq);
         return true;
     }
     struct engine_snap *snap = NULL;
@@ -135,13 +135,13 @@ bool keep_fill(struct keep *k, struct slot *slot, size_t budget, int *cached)
 
 /* ---- to the tier ---- */
 
-bool keep_moving(const struct keep *k)
+bool reuse_moving(const struct reuse *k)
 {
     return k->tier && (k->out.entry || k->prefix.n_outward > 0);
 }
 
 /* Picks the next one; false when nobody wants it. */
-static bool begin_move(struct keep *k)
+static bool begin_move(struct reuse *k)
 {
     struct prefix_entry *e = prefix_next_outward(&k->prefix);
     prefix_outward(&k->prefix, e, false);
@@ -158,9 +158,9 @@ static bool begin_move(struct keep *k)
     return k->out.memory != NULL;
 }
 
-void keep_move(struct keep *k, size_t budget)
+void reuse_move(struct reuse *k, size_t budget)
 {
-    if (!keep_moving(k) || (!k->out.entry && !begin_move(k))) {
+    if (!reuse_moving(k) || (!k->out.entry && !begin_move(k))) {
         return;
     }
     struct prefix_entry *e = k->out.entry;
@@ -180,7 +180,7 @@ void keep_move(struct keep *k, size_t budget)
 
 /* ---- starting ---- */
 
-int keep_resume(struct keep *k, struct job *j, int seq)
+int reuse_resume(struct reuse *k, struct job *j, int seq)
 {
     if (!k->on) {
         j->stats.why = JS_OFF;
@@ -213,7 +213,7 @@ static int places(const struct job *j, int at[3], enum prefix_kind kind[3])
     return n;
 }
 
-int keep_cut(const struct keep *k, const struct slot *slot)
+int reuse_cut(const struct reuse *k, const struct slot *slot)
 {
     int at[3];
     enum prefix_kind kind[3];
@@ -228,7 +228,7 @@ int keep_cut(const struct keep *k, const struct slot *slot)
 }
 
 /* outward: the tier may have it. */
-static void take(struct keep *k, int seq, const int32_t *ids, int len, enum prefix_kind kind,
+static void take(struct reuse *k, int seq, const int32_t *ids, int len, enum prefix_kind kind,
                  const struct live *owner, bool outward)
 {
     const bool pure = engine_seq_pure(k->g, seq) && len % GRID == 0;
@@ -245,7 +245,7 @@ static void take(struct keep *k, int seq, const int32_t *ids, int len, enum pref
     }
 }
 
-void keep_chunk(struct keep *k, struct slot *slot)
+void reuse_chunk(struct reuse *k, struct slot *slot)
 {
     const struct job *j = slot->job;
     int at[3];
@@ -267,7 +267,7 @@ void keep_chunk(struct keep *k, struct slot *slot)
 
 /* ---- ending ---- */
 
-void keep_end(struct keep *k, struct slot *slot, int held)
+void reuse_end(struct reuse *k, struct slot *slot, int held)
 {
     /* A prompt that was given up keeps what is done of it. */
     const bool part = !slot->decoding && held % GRID == 0 && engine_seq_pure(k->g, slot->seq);
@@ -276,7 +276,7 @@ void keep_end(struct keep *k, struct slot *slot, int held)
     }
 }
 
-void keep_park(struct keep *k, struct live *l)
+void reuse_park(struct reuse *k, struct live *l)
 {
     if (k->on && l->seq >= 0 && l->n > 0) {
         take(k, l->seq, l->ids, l->n, PK_TURN, l, false);
@@ -285,12 +285,12 @@ void keep_park(struct keep *k, struct live *l)
     prefix_fit(&k->prefix);
 }
 
-void keep_closed(struct keep *k)
+void reuse_closed(struct reuse *k)
 {
     prefix_fit(&k->prefix);
 }
 
-void keep_forget(struct keep *k, const struct live *l)
+void reuse_forget(struct reuse *k, const struct live *l)
 {
     prefix_forget(&k->prefix, l);
     prefix_fit(&k->prefix);
