@@ -175,6 +175,18 @@ struct be_counters {
  * row r of the last MTP pass's m, BE_H_CHAIN the row of the same number. */
 enum { BE_H_SLOT = -1, BE_H_CHAIN = -2 };
 
+/* Parts of a pass, by which its time is told. DELTANET and ATTENTION are what lies
+ * between the products; SMALL is norms, embedding, angles, what is saved; HEAD with the
+ * greedy draw. */
+enum be_part {
+    BE_PART_WEIGHTS, /* products but the head's */
+    BE_PART_DELTANET,
+    BE_PART_ATTENTION,
+    BE_PART_SMALL,
+    BE_PART_HEAD,
+    BE_PARTS
+};
+
 struct backend; /* one model on one device, its caches and workspace */
 
 struct be_ops {
@@ -199,6 +211,17 @@ struct be_ops {
     int (*bandwidth)(struct backend *b, size_t bytes, double *read, double *copy, struct err *e);
     /* Optional: seconds for copying `bytes` to the device from pinned memory. */
     int (*upload_time)(struct backend *b, uint64_t bytes, double *seconds, struct err *e);
+    /* ---- where the time of passes goes, one of two ways. A backend with clocks of its own
+     * adds up the seconds of every part in part[BE_PARTS]; NULL: no more. */
+    void (*clocks)(struct backend *b, double *part);
+    /* One whose work overlaps runs parts by themselves: from `only` on no other operations
+     * (results are of no use; 0: all again); `again` runs the last decode pass, those parts
+     * of it, reps times one behind the other, and gives the milliseconds of one. It spoils
+     * the state of the pass's sequences. peak: operations per second of its matrix units,
+     * at most. */
+    void (*only)(struct backend *b, unsigned parts);
+    int (*again)(struct backend *b, unsigned parts, int reps, double *ms, struct err *e);
+    double (*peak)(const struct backend *b);
     /* "AVX-512, 2 threads" or "NVIDIA H200, sm_90". Borrowed. */
     const char *(*describe)(const struct backend *b);
 

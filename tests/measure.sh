@@ -6,7 +6,7 @@ q=${QUASAR_BIN:?}
 m=$src/models/demo.qsr
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-echo 1..23
+echo 1..25
 n=0
 result() { # result TEXT STATUS
     n=$((n + 1))
@@ -106,6 +106,38 @@ for key in cold_ms memory_ms file_ms take_ms export_ms import_ms read_ms bytes; 
 done
 grep -q '"what":"restore","depth":192,"prompt_tokens":256' "$tmp/out" && grep -q '"upload_ms":null' "$tmp/out" || rc=1
 result 'bench --what restore goes on from a kept state' $rc
+"$q" bench -m "$m" --backend cpu --threads 1 --reps 2 --what profile --depth 0,70 --prompt-tokens 65 --json >"$tmp/out" 2>"$tmp/err" &&
+    sed 's/{"what"/\n&/g' "$tmp/out" | grep '^{"what":"profile"' | awk '
+    {
+        n++
+        head = substr($0, 1, index($0, "\"parts\"") - 1)
+        sub(/.*"ms":/, "", head)
+        all = head + 0
+        rest = $0
+        sum = parts = 0
+        while (match(rest, /"part":"[a-z ]*","ms":[-+0-9.e]*/)) {
+            part = substr(rest, RSTART, RLENGTH)
+            rest = substr(rest, RSTART + RLENGTH)
+            sub(/.*"ms":/, "", part)
+            sum += part
+            parts++
+        }
+        d = sum - all
+        if (parts != 7 || all <= 0 || d > 1e-4 * all || d < -1e-4 * all)
+            bad = 1
+    }
+    END { exit bad || n != 3 }'
+rc=$?
+for key in '"pass":"decode","depth":70' '"pass":"prefill"' '"prompt_tokens":65' bound_ms fraction_of_bound share bytes flops \
+    '"part":"weights"' '"part":"deltanet"' '"part":"attention"' '"part":"norms"' '"part":"head"' \
+    '"part":"launch gaps"' '"part":"host gaps"' peak_flops most_to_gain gain_ms; do
+    grep -q -- "$key" "$tmp/out" || rc=1
+done
+result 'bench --what profile: parts that add up' $rc
+"$q" bench -m "$m" --backend cpu --threads 1 --reps 1 --what profile --prompt-tokens 64 >"$tmp/out" 2>"$tmp/err" &&
+    grep -q '^profile  decode at depth 0' "$tmp/out" && grep -q '^profile  prefill of 64 tokens' "$tmp/out" &&
+    grep -q '^  weights .* ms .* %' "$tmp/out"
+result 'and as a table' $?
 "$q" config -m "$m" --backend cpu --ctx 1000 --max-draft 0 >"$tmp/out" 2>"$tmp/err" &&
     grep -q '^# memory: CPU: .* GB of KV cache' "$tmp/out" &&
     "$q" config -m "$m" --backend cpu --ctx 1000 --max-draft 0 --json >"$tmp/out" 2>"$tmp/err" &&

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "kernels/geometry.h"
 
 static float *scratch_of(const struct backend *b, int tid)
@@ -19,6 +20,27 @@ static float *scratch_of(const struct backend *b, int tid)
 static const float *floats(const struct tensor *t)
 {
     return t->data;
+}
+
+/* ---- clocks ---- */
+
+enum { BEFORE = -1 }; /* what came before belongs to no part */
+
+/* Thread 0 tells that a part has ended, which for it is when the last of all ends. */
+static void lap(struct backend *b, int tid, int part)
+{
+    if (tid == 0 && b->clocks) {
+        const int64_t now = clock_now(clock_real());
+        if (part != BEFORE) {
+            b->clocks[part] += clock_seconds(now - b->lap);
+        }
+        b->lap = now;
+    }
+}
+
+static void op_clocks(struct backend *b, double *part)
+{
+    b->clocks = part;
 }
 
 /* ---- the batch ---- */
@@ -52,6 +74,7 @@ static void turn_share(void *arg, int tid, int nt)
 static int op_begin(struct backend *b, const struct be_batch *t, struct err *e)
 {
     b->begun = false;
+    lap(b, 0, BEFORE);
     int rc = be_check_batch(&b->shape, t, b->slots, b->pages, b->max_rows, e);
     if (rc < 0) {
         return rc;
@@ -76,6 +99,7 @@ static int op_begin(struct backend *b, const struct be_batch *t, struct err *e)
     } else {
         turn_share(&job, 0, 1);
     }
+    lap(b, 0, BE_PART_SMALL);
     b->begun = true;
     return 0;
 }
@@ -89,7 +113,9 @@ static int op_embed(struct backend *b, struct err *e)
 {
     int rc = check_begun(b, "embed", e);
     if (rc == 0) {
+        lap(b, 0, BEFORE);
         b->isa->embed(&b->weights.embed, b->tokens, b->n_rows, b->x, (size_t)b->shape.hidden, 0, 1);
+        lap(b, 0, BE_PART_SMALL);
     }
     return rc;
 }
@@ -154,10 +180,12 @@ static void gdn_share(void *arg, int tid, int nt)
     float *scratch = scratch_of(b, tid);
     b->isa->matmul(&j->in, j->proj, 4, scratch, tid, nt);
     team_barrier(b->team);
+    lap(b, tid, BE_PART_WEIGHTS);
     b->isa->gdn_conv(&j->a, tid, nt);
     team_barrier(b->team);
     b->isa->gdn(&j->a, scratch, tid, nt);
     team_barrier(b->team);
+    lap(b, tid, BE_PART_DELTANET);
     b->isa->matmul(&j->mid, &j->out, 1, scratch, tid, nt);
 }
 
@@ -229,7 +257,9 @@ static int op_gdn(struct backend *b, int layer, struct err *e)
             },
         .out = residual(b, &l->out),
     };
+    lap(b, 0, BEFORE);
     team_run(b->team, gdn_share, &job);
+    lap(b, 0, BE_PART_WEIGHTS);
     return 0;
 }
 
@@ -247,11 +277,13 @@ static void attention_share(void *arg, int tid, int nt)
     float *scratch = scratch_of(b, tid);
     b->isa->matmul(&j->in, j->proj, j->a.kv_only ? 2 : 3, scratch, tid, nt);
     team_barrier(b->team);
+    lap(b, tid, BE_PART_WEIGHTS);
     b->isa->attn_append(&j->a, tid, nt);
     if (!j->a.kv_only) {
         team_barrier(b->team);
         b->isa->attn(&j->a, scratch, tid, nt);
         team_barrier(b->team);
+        lap(b, tid, BE_PART_ATTENTION);
         b->isa->matmul(&j->mid, &j->out, 1, scratch, tid, nt);
     }
 }
@@ -293,7 +325,9 @@ static void attention(struct backend *b, const struct be_layer *l, int index, bo
         .proj = {product(&l->k, k, kd), product(&l->v, v, kd), product(&l->q, q, 2 * qd)},
         .out = residual(b, &l->o),
     };
+    lap(b, 0, BEFORE);
     team_run(b->team, attention_share, &job);
+    lap(b, 0, kv_only ? BE_PART_ATTENTION : BE_PART_WEIGHTS);
 }
 
 static int op_attention(struct backend *b, int layer, struct err *e)
@@ -339,7 +373,9 @@ static void ffn(struct backend *b, const struct be_layer *l)
         .proj = {product(&l->gate, g, n), product(&l->up, u, n)},
         .out = residual(b, &l->down),
     };
+    lap(b, 0, BEFORE);
     team_run(b->team, ffn_share, &job);
+    lap(b, 0, BE_PART_WEIGHTS);
 }
 
 static int op_ffn(struct backend *b, int layer, struct err *e)
@@ -362,8 +398,10 @@ static int op_final_norm(struct backend *b, struct err *e)
         return rc;
     }
     const size_t ld = (size_t)b->shape.hidden;
+    lap(b, 0, BEFORE);
     b->isa->norm(b->x, ld, floats(&b->weights.norm), b->shape.eps, b->n_rows, b->shape.hidden, b->h,
                  ld, 0, 1);
+    lap(b, 0, BE_PART_SMALL);
     b->h_rows = b->n_rows;
     b->held = b->mode == BE_VERIFY;
     return 0;
@@ -458,6 +496,7 @@ static int head(struct backend *b, const struct tensor *w, const float *x, int h
     struct mm_out out = product(w, b->logits, b->shape.vocab_used);
     out.ldy = (size_t)b->shape.vocab;
     struct product_job job = {b, &in, &out, 1};
+    lap(b, 0, BEFORE);
     team_run(b->team, product_share, &job);
     for (int i = 0; i < n; i++) {
         float *row = b->logits + (size_t)i * out.ldy;
@@ -465,6 +504,7 @@ static int head(struct backend *b, const struct tensor *w, const float *x, int h
             row[id] = -INFINITY;
         }
     }
+    lap(b, 0, BE_PART_HEAD);
     return 0;
 }
 
@@ -508,11 +548,13 @@ static int op_sample(struct backend *b, const struct be_sample *s, int n, int32_
         return err_set(e, QE_INTERNAL, "%d draws from %d rows of logits", n, b->n_out);
     }
     struct sample_job job = {b, s, n, ids};
+    lap(b, 0, BEFORE);
     if (n > 1) {
         team_run(b->team, sample_share, &job);
     } else {
         sample_share(&job, 0, 1);
     }
+    lap(b, 0, BE_PART_HEAD);
     return 0;
 }
 
@@ -602,7 +644,9 @@ static int op_mtp_embed(struct backend *b, const struct be_batch *batch, const i
     const struct mm_in in = plain(cat, b->n_rows, 2 * b->shape.hidden);
     const struct mm_out out = product(&b->weights.mtp_fc, b->x, b->shape.hidden);
     struct product_job job = {b, &in, &out, 1};
+    lap(b, 0, BE_PART_SMALL);
     team_run(b->team, product_share, &job);
+    lap(b, 0, BE_PART_WEIGHTS);
     return 0;
 }
 
@@ -666,6 +710,7 @@ const struct be_ops *backend_cpu(void)
         .name = "cpu",
         .open = cpu_open,
         .close = cpu_close,
+        .clocks = op_clocks,
         .describe = op_describe,
         .begin = op_begin,
         .embed = op_embed,

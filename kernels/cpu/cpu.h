@@ -63,6 +63,8 @@ struct backend {
     size_t record_layer;
     bool held;             /* the batch waits for fold */
     bool fast;             /* the head reads its copy */
+    double *clocks;        /* seconds by part; NULL: they are off */
+    int64_t lap;           /* when the part that is under way began */
     size_t scratch_floats; /* per thread */
     float *draw;           /* max_out times draw_floats, for drawing */
     size_t draw_floats;

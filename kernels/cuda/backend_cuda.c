@@ -63,8 +63,12 @@ int cuda_flush(struct backend *b, struct err *e)
     int rc = cuda_block_send(b, &b->dec, e);
     if (rc == 0) {
         b->doing = "in a decode step";
-        int status = cuda_graphs_run(b, &l);
+        int status = b->cu.leave_out ? cuda_run_only(b, &l) : cuda_graphs_run(b, &l);
         rc = status ? cuda_fail(b, status, e) : 0;
+        struct cuda_op *op = b->last.op;
+        memcpy(op, l.op, (size_t)l.n * sizeof *op);
+        b->last = l;
+        b->last.op = op;
     }
     list_clear(b);
     return rc;
@@ -558,6 +562,9 @@ const struct be_ops *backend_cuda(void)
         .phases = op_phases,
         .bandwidth = op_bandwidth,
         .upload_time = op_upload_time,
+        .only = cuda_only,
+        .again = cuda_again,
+        .peak = cuda_peak,
         .describe = op_describe,
         .begin = op_begin,
         .embed = op_embed,

@@ -36,6 +36,9 @@ struct cu_ctx {
     int launches;       /* counts every kernel launch; the host reads and resets it */
     const char *kernel; /* name of the last launch, for error messages */
     bool dry;           /* launches only make the device load their kernels */
+    /* Which are left out, by name; NULL: none. For measuring the others. */
+    bool (*leave_out)(const struct cu_ctx *c, const char *name);
+    unsigned parts; /* for leave_out */
 };
 
 /* ---- weights (docs/cuda.md, "Weight tiles") ---- */

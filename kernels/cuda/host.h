@@ -199,7 +199,7 @@ struct backend {
 
     /* the pass */
     struct cuda_block dec, pre;
-    struct cuda_list list;
+    struct cuda_list list, last; /* last: that ran, for running it again */
     int list_cap;
     struct cuda_graphs graphs;
     bool begun;        /* a batch is there */
@@ -291,6 +291,12 @@ struct cu_attn cuda_attn_args(const struct backend *b, const struct cuda_layer *
 int cuda_graphs_run(struct backend *b, const struct cuda_list *l);
 void cuda_graphs_open(struct backend *b, int n);
 void cuda_graphs_close(struct backend *b);
+
+/* profile.c: a pass by part (be_ops.only, again, peak); a list under `only`. */
+void cuda_only(struct backend *b, unsigned parts);
+int cuda_run_only(struct backend *b, const struct cuda_list *l);
+int cuda_again(struct backend *b, unsigned parts, int reps, double *ms, struct err *e);
+double cuda_peak(const struct backend *b);
 
 /* Runs what is pending; what follows on the stream sees its results. */
 int cuda_flush(struct backend *b, struct err *e);

@@ -43,6 +43,9 @@ static cudaError_t cu_launch_as(struct cu_ctx *c, const char *name, bool togethe
                                 void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
                                 typename cu_param<P>::type... args)
 {
+    if (c->leave_out && c->leave_out(c, name)) {
+        return cudaSuccess;
+    }
     c->launches++;
     c->kernel = name;
 #ifdef QUASAR_EMULATE

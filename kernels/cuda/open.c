@@ -294,5 +294,6 @@ void cuda_close(struct backend *b)
     free(b->parity);
     free(b->span);
     free(b->list.op);
+    free(b->last.op);
     outline_free(b);
 }

@@ -121,6 +121,7 @@ static int open_pass(struct backend *b, int graphs)
     b->span = mem_array((size_t)b->max_rows, sizeof *b->span);
     b->list_cap = 2 * b->shape.layers + 64;
     b->list.op = mem_array((size_t)b->list_cap, sizeof *b->list.op);
+    b->last.op = mem_array((size_t)b->list_cap, sizeof *b->last.op);
     cuda_graphs_open(b, graphs);
     int status = cuda_block_open(b, &b->dec, CUDA_STAGES);
     status = status ? status : cuda_block_open(b, &b->pre, 2);

@@ -71,6 +71,10 @@ int rt_look(int device, struct rt_info *out)
         snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, prop.name);
         out->cc = prop.major * 10 + prop.minor;
         out->n_sm = prop.multiProcessorCount;
+        int khz = 0;
+        out->mhz = cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device) == cudaSuccess
+                       ? khz / 1000
+                       : 0;
         rc = cudaMemGetInfo(&out->mem_free, &out->mem_total);
     }
     return (int)rc;

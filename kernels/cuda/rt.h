@@ -18,6 +18,7 @@ struct rt_info {
     char name[128];
     int cc; /* 90: compute capability 9.0 */
     int n_sm;
+    int mhz; /* of the multiprocessors, at most */
     size_t mem_total, mem_free;
 };
 

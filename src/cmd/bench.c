@@ -285,11 +285,22 @@ static int bench_prefill(struct bench *b, const char *what, int depth, int n, st
     return 0;
 }
 
-enum what { W_DECODE, W_PREFILL, W_DRAFT, W_TTFT, W_START, W_VERIFY, W_SPEC, W_RESTORE, W_COUNT };
+enum what {
+    W_DECODE,
+    W_PREFILL,
+    W_DRAFT,
+    W_TTFT,
+    W_START,
+    W_VERIFY,
+    W_SPEC,
+    W_RESTORE,
+    W_PROFILE,
+    W_COUNT
+};
 
-static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft", "ttft",
-                                                "start",  "verify",  "spec",  "restore"};
-#define WHATS "decode, prefill, draft, ttft, start, verify, spec, restore"
+static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft",   "ttft",   "start",
+                                                "verify", "spec",    "restore", "profile"};
+#define WHATS "decode, prefill, draft, ttft, start, verify, spec, restore, profile"
 
 struct plan {
     bool what[W_COUNT], one_seq;
@@ -336,7 +347,7 @@ static int plan_ctx(const struct plan *p)
 {
     const int rows = p->one_seq ? largest(&p->rows) : 1;
     const int steps = (MAX_STEPS + 1) * rows;
-    const int prompt = p->what[W_PREFILL] ? largest(&p->prompt) : 0;
+    const int prompt = p->what[W_PREFILL] || p->what[W_PROFILE] ? largest(&p->prompt) : 0;
     if (p->what[W_VERIFY] || p->what[W_SPEC]) {
         return largest(&p->depth) + SPEC_CTX;
     }
@@ -358,6 +369,9 @@ static int measure(struct bench *b, const struct conf *cf, const struct plan *p,
         if (p->what[W_RESTORE] && rc == 0) {
             rc = bench_restore(b, depth, e);
         }
+        if (p->what[W_PROFILE] && rc == 0) {
+            rc = bench_profile_step(b, depth, e);
+        }
         if (p->what[W_SPEC] && scripted && rc == 0) {
             rc = bench_scripted(b, cf, depth, e);
         }
@@ -370,6 +384,9 @@ static int measure(struct bench *b, const struct conf *cf, const struct plan *p,
         for (int i = 0; p->what[W_PREFILL] && i < p->prompt.n && rc == 0; i++) {
             rc = bench_prefill(b, "prefill", depth, p->prompt.v[i], e);
         }
+    }
+    for (int i = 0; p->what[W_PROFILE] && i < p->prompt.n && rc == 0; i++) {
+        rc = bench_profile_prompt(b, p->prompt.v[i], e);
     }
     if (p->what[W_SPEC] && !scripted && rc == 0) {
         rc = bench_prompts(b, cf, e);

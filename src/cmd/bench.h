@@ -36,4 +36,8 @@ int bench_prompts(struct bench *b, const struct conf *cf, struct err *e);
 /* benchrestore.c: a prompt that goes on from a kept state of depth tokens. */
 int bench_restore(struct bench *b, int depth, struct err *e);
 
+/* benchprof.c: where the time of a step at a depth goes, and of a prompt of n tokens. */
+int bench_profile_step(struct bench *b, int depth, struct err *e);
+int bench_profile_prompt(struct bench *b, int n, struct err *e);
+
 #endif

@@ -68,9 +68,9 @@ struct engine_plan {
     char device[128];
     uint64_t free; /* before */
     uint64_t weights, kv, states, work, graphs, margin;
-    uint64_t left;    /* after all but the margin */
-    uint64_t missing; /* when it does not fit: that much */
-    uint64_t page;    /* of kv: BE_PAGE tokens */
+    uint64_t left;         /* after all but the margin */
+    uint64_t missing;      /* when it does not fit: that much */
+    uint64_t page;         /* of kv: BE_PAGE tokens */
     const char *kv_format; /* "fp16" */
     int ctx, tokens, slots, n_graphs, verify_width, max_draft;
     uint64_t save_width;  /* --verify-width 1 */
@@ -361,6 +361,40 @@ int engine_bandwidth(struct engine *g, size_t bytes, double *read, double *copy,
 /* Seconds that copying as many bytes to the device takes, from pinned memory as fast
  * as it goes; QE_UNSUPPORTED when the backend computes in host memory. */
 int engine_upload_time(struct engine *g, uint64_t bytes, double *seconds, struct err *e);
+/* ---- a pass by part ---- */
+
+enum engine_part {
+    EP_WEIGHTS, /* products but the head's, and what is fused into them */
+    EP_DELTANET,
+    EP_ATTENTION,
+    EP_NORMS,       /* and embedding, angles, what is saved */
+    EP_HEAD,        /* with the draw */
+    EP_LAUNCH_GAPS, /* what the device needs beyond its parts; negative where they overlap */
+    EP_HOST_GAPS,   /* what the pass needs beyond the device */
+    EP_COUNT
+};
+const char *engine_part_name(enum engine_part p);
+
+struct engine_profile {
+    double ms; /* of the pass; the sum of all parts */
+    struct {
+        double ms;
+        double bytes; /* that must be read and written at least; 0 for gaps */
+        double flops; /* 0 where bytes decide */
+        bool both;    /* half of the bytes are written */
+    } part[EP_COUNT];
+    double peak; /* operations per second, stated; 0: not known */
+};
+
+/* Steps of one row of a sequence with the greedy draw: the median of reps, and where the
+ * time goes (docs/cuda.md). The sequence is of no use afterwards. */
+int engine_profile_step(struct engine *g, int seq, int reps, struct engine_profile *out,
+                        struct err *e);
+/* Prompts of n tokens behind sequence base, in sequence seq, with the greedy draw of one
+ * token. */
+int engine_profile_prompt(struct engine *g, int base, int seq, const int32_t *tokens, int n,
+                          int reps, struct engine_profile *out, struct err *e);
+
 /* Makes a sequence of len tokens out of random numbers of sane size instead of
  * computing it, to measure at depths that would take long to fill. */
 int engine_seq_fill(struct engine *g, int seq, int len, struct err *e);
