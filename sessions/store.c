@@ -299,6 +299,43 @@ int store_save(struct store *s, int64_t turn, const struct state_meta *m,
     return rc;
 }
 
+/* Files of one conversation, and those that others have too. */
+struct owned {
+    int64_t conv;
+    struct files mine, others;
+};
+
+static bool add_owned(void *ctx, const struct catalog_state *st)
+{
+    struct owned *o = ctx;
+    return add_file(st->conv == o->conv ? &o->mine : &o->others, st);
+}
+
+static bool is_known(const struct files *l, const char *name)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (strcmp(l->v[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int store_remove(struct store *s, int64_t conv, struct err *e)
+{
+    struct owned o = {.conv = conv};
+    int rc = catalog_states(s->c, add_owned, &o, e);
+    rc = rc < 0 ? rc : catalog_remove(s->c, conv, e);
+    for (size_t i = 0; i < o.mine.n && rc == 0; i++) {
+        if (!is_known(&o.others, o.mine.v[i])) {
+            rc = forget(s, o.mine.v[i], e);
+        }
+    }
+    files_free(&o.mine);
+    files_free(&o.others);
+    return rc;
+}
+
 /* ---- loading ---- */
 
 /* What turns have, nearest first. */
@@ -388,16 +425,6 @@ struct sweep {
     struct files known;
     struct store_gc *out;
 };
-
-static bool is_known(const struct files *l, const char *name)
-{
-    for (size_t i = 0; i < l->n; i++) {
-        if (strcmp(l->v[i], name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
 
 static bool ends_with(const char *s, const char *end)
 {

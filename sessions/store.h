@@ -45,6 +45,10 @@ int store_load(struct store *s, int64_t conv, int64_t turn, const uint8_t compat
 /* A file that store_load gave turned out to be damaged: it is deleted. */
 void store_damaged(struct store *s, const struct state_file *f);
 
+/* Removes a conversation that the caller has the lock of, with the states that no other
+ * one has. */
+int store_remove(struct store *s, int64_t conv, struct err *e);
+
 struct store_gc {
     int states;     /* deleted for the budget, or because no turn has them any more */
     int lost;       /* turns whose file was gone */

@@ -27,6 +27,8 @@ static const struct command commands[] = {
     {"inspect", C_INSPECT, cmd_inspect, "FILE", "what a model file holds, and whether it is whole"},
     {"run", C_RUN, cmd_run, "", "answer one prompt and exit"},
     {"score", C_SCORE, cmd_score, "", "log probabilities of a text"},
+    {"sessions", C_SESSIONS, cmd_sessions, "VERB …",
+     "stored conversations: list, show, search, export, …"},
     {"template", C_TEMPLATE, cmd_template, "", "show the prompt that a conversation becomes"},
     {"tokenize", C_TOKENIZE, cmd_tokenize, "", "text to token ids and back"},
     {NULL, 0, NULL, NULL, NULL},

@@ -116,7 +116,7 @@ const struct conf_opt options_table[] = {
     {"stats", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_RUN, NULL,
      "print counts and speeds to standard error", false},
     {"json", 0, CONF_FLAG, "no", NO_BOUNDS, NULL,
-     C_RUN | C_SCORE | C_TOKENIZE | C_TEMPLATE | C_INSPECT | C_BENCH | C_CONFIG, NULL,
+     C_RUN | C_SCORE | C_TOKENIZE | C_TEMPLATE | C_INSPECT | C_BENCH | C_CONFIG | C_SESSIONS, NULL,
      "one JSON object", true},
     {"json-stream", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_RUN, NULL, "one JSON event a line",
      true},
@@ -141,7 +141,8 @@ const struct conf_opt options_table[] = {
      C_CONVERT | C_BENCH, "NAME", "weight formats to write [default]", true},
     {"to", 0, CONF_ENUM, "qsr", NO_BOUNDS, "qsr|gguf|hf", C_CONVERT, "FORMAT", "what to write",
      true},
-    {"force", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_CONVERT, NULL, "overwrite the target", true},
+    {"force", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_CONVERT | C_SESSIONS, NULL,
+     "overwrite the target", true},
     {"verify", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_INSPECT, NULL,
      "check the digest of every blob", true},
 
@@ -179,6 +180,12 @@ const struct conf_opt options_table[] = {
      "keep the engine's state with them, so that nothing is read again", false},
     {"state-budget", 0, CONF_STR, "auto", NO_BOUNDS, NULL, C_CHAT | C_RUN | C_SESSIONS, "SIZE",
      "most that saved states may take, such as 20G", false},
+    {"turn", 0, CONF_INT, "0", 0, 0x1p53, NULL, C_SESSIONS, "N",
+     "show, export or fork what leads to this turn; 0: to where it stands", true},
+    {"format", 0, CONF_ENUM, "md", NO_BOUNDS, "md|json|jsonl", C_SESSIONS, "FORM",
+     "what export writes", true},
+    {"repair", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_SESSIONS, NULL,
+     "verify saves what can be read of a damaged catalogue", true},
 
     /* screen */
     {"plain", 0, CONF_FLAG, "no", NO_BOUNDS, NULL, C_CHAT, NULL,

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/jsonio.h"
+#include "cmd/printsafe.h"
 
 #define QUIET_NS 400000000 /* progress is shown only of what takes longer */
 
@@ -21,21 +22,6 @@ void runout_start(struct runout *o)
 }
 
 /* ---- text ---- */
-
-/* A model may say any byte; a terminal must not obey it. */
-static void print_safe(FILE *f, const char *p, size_t n, bool tty)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char ch = (unsigned char)p[i];
-        bool c1 = ch == 0xC2 && i + 1 < n && (unsigned char)p[i + 1] < 0xA0;
-        if (tty && ((ch < 0x20 && ch != '\n' && ch != '\t') || ch == 0x7F || c1)) {
-            fputc('?', f);
-            i += c1;
-        } else {
-            fputc(ch, f);
-        }
-    }
-}
 
 static void clear_progress(struct runout *o)
 {

@@ -2,13 +2,13 @@
 #include "config.h"
 #include "cmd/session.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/io.h"
-#include "base/utf8.h"
+#include "cmd/printsafe.h"
+#include "cmd/sessout.h"
 
 static int budget_of(const struct conf *cf, uint64_t *out, struct err *e)
 {
@@ -84,16 +84,11 @@ int session_pick(const struct conf *cf, const char *directory, struct session_pi
 
 static bool print_one(void *ctx, const struct catalog_conv *v)
 {
-    char when[32];
-    const time_t at = (time_t)v->updated;
-    struct tm tm;
-    (void)ctx;
-    localtime_r(&at, &tm);
-    strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-    printf("%6lld  %s  %3d turns  ", (long long)v->id, when, v->turns);
-    for (const char *p = v->title; *p; p++) {
-        putchar((unsigned char)*p < 0x20 || *p == 0x7F ? '?' : *p);
-    }
+    char when[20];
+    const size_t n = strcspn(v->title, "\r\n");
+    sessout_time(v->updated, when);
+    printf("%5lld  %s  %4d turns  ", (long long)v->id, when, v->turns);
+    print_safe(stdout, v->title, n, *(const bool *)ctx);
     putchar('\n');
     return true;
 }
@@ -101,9 +96,10 @@ static bool print_one(void *ctx, const struct catalog_conv *v)
 int session_print_latest(const struct conf *cf, struct err *e)
 {
     struct store *s = NULL;
+    bool tty = isatty(STDOUT_FILENO) == 1;
     int rc = session_store(cf, &s, NULL, e);
     if (rc == 0) {
-        rc = catalog_list(store_catalog(s), 20, print_one, NULL, e);
+        rc = catalog_list(store_catalog(s), 20, print_one, &tty, e);
         puts("quasar --resume ID goes on with one of them.");
     }
     store_close(s);

@@ -57,7 +57,7 @@ struct turn {
 };
 
 /* The way of a chat's state to disk and back. Worker thread. */
-struct keep {
+struct saving {
     struct transfer *out;       /* being copied out of the engine */
     struct live *left;          /* what it is copied from, when the chat has another one by now */
     int64_t out_conv, out_turn; /* where it belongs */
@@ -94,7 +94,7 @@ struct chat {
     json_t *messages;     /* what was said, without the system prompt */
     struct live *live;
     struct record_chat record;
-    struct keep keep;
+    struct saving saving;
     struct turn turn;
     struct view_chat figures;
     bool closing;
@@ -174,23 +174,23 @@ void conv_record_news(struct conv *c, struct chat *t);
 json_t *answer_as_message(const char *text, size_t text_n, const char *thought, size_t thought_n,
                           json_t *calls);
 
-/* ---- keep.c; worker thread ---- */
+/* ---- saving.c; worker thread ---- */
 
 /* The engine holds a state after a turn that is on disk (0: after something else). */
-void keep_turn_over(struct chat *t, int64_t turn);
+void saving_turn_over(struct chat *t, int64_t turn);
 /* The chat is about to forget its conversation. */
-void keep_leave(struct chat *t);
+void saving_leave(struct chat *t);
 /* It goes on with another, with a state of that one if there is one (load). */
-void keep_restart(struct chat *t, bool load);
+void saving_restart(struct chat *t, bool load);
 /* Moves copies and files on; with flush without waiting for a quiet moment. */
-void keep_work(struct chat *t, bool flush);
+void saving_work(struct chat *t, bool flush);
 /* Something is still on its way. */
-bool keep_busy(const struct chat *t);
+bool saving_busy(const struct chat *t);
 /* A state is being loaded, which the next turn waits for. */
-bool keep_loading(const struct chat *t);
+bool saving_loading(const struct chat *t);
 /* What the keeper has done. */
-void keep_done(struct conv *c, struct keep_task *task);
-void keep_free(struct chat *t);
+void saving_done(struct conv *c, struct keep_task *task);
+void saving_free(struct chat *t);
 
 /* ---- resume.c ---- */
 

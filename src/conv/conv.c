@@ -283,7 +283,7 @@ static void obey(struct conv *c, struct cmd *cmd)
         resume_free(cmd->resume);
         break;
     case CMD_SAVE:
-        t->keep.asked = true;
+        t->saving.asked = true;
         break;
     case CMD_FREE:
         chat_work_close(t);
@@ -314,7 +314,7 @@ static void work_all(struct conv *c)
     for (size_t i = 0; i < c->n_chats;) {
         struct chat *t = c->chats[i];
         chat_work(t);
-        if (!t->closing || chat_working(t) || keep_busy(t)) {
+        if (!t->closing || chat_working(t) || saving_busy(t)) {
             i++;
             continue;
         }
@@ -330,7 +330,7 @@ static void hear_keeper(struct conv *c)
 {
     for (struct keep_task *t = c->keeper ? keeper_take(c->keeper) : NULL; t;
          t = keeper_take(c->keeper)) {
-        keep_done(c, t);
+        saving_done(c, t);
     }
 }
 
@@ -341,8 +341,8 @@ static int patience(const struct conv *c)
     const int64_t now = clock_now(clock_real());
     for (size_t i = 0; i < c->n_chats; i++) {
         const struct chat *t = c->chats[i];
-        if (t->keep.due && c->state == SCHED_READY && !chat_working(t)) {
-            first = t->keep.due < first ? t->keep.due : first;
+        if (t->saving.due && c->state == SCHED_READY && !chat_working(t)) {
+            first = t->saving.due < first ? t->saving.due : first;
         }
         if (t->record.rows && c->record.failing) {
             first = c->retry_at < first ? c->retry_at : first;

@@ -235,7 +235,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     save(t, conv_reason_word(reason), u->job ? &st : NULL);
     const int64_t stored = record_done(&t->conv->record, &t->record, kept);
     conv_record_news(t->conv, t);
-    keep_turn_over(t, u->job && kept ? stored : 0);
+    saving_turn_over(t, u->job && kept ? stored : 0);
     if (kept) {
         json_array_append_new(u->messages, answer_as_message(u->said.text.data, u->said.text.len,
                                                              u->said.thought.data,
@@ -525,13 +525,13 @@ static void announce(struct chat *t)
 
 static bool may_begin(const struct chat *t)
 {
-    return !chat_working(t) && t->inputs && t->conv->state == SCHED_READY && !keep_loading(t);
+    return !chat_working(t) && t->inputs && t->conv->state == SCHED_READY && !saving_loading(t);
 }
 
 void chat_work(struct chat *t)
 {
     announce(t);
-    keep_work(t, t->closing);
+    saving_work(t, t->closing);
     /* The end of one turn is the beginning of the next. */
     do {
         if (may_begin(t)) {
@@ -541,7 +541,7 @@ void chat_work(struct chat *t)
             turn_step(t);
         }
     } while (may_begin(t));
-    keep_work(t, t->closing);
+    saving_work(t, t->closing);
     chat_publish(t);
 }
 
@@ -577,10 +577,10 @@ void chat_work_close(struct chat *t)
 void chat_work_clear(struct chat *t)
 {
     json_array_clear(t->messages);
-    keep_leave(t);
+    saving_leave(t);
     record_flush(&t->conv->record, &t->record);
     record_leave(&t->record);
-    keep_restart(t, false);
+    saving_restart(t, false);
     memset(&t->figures, 0, sizeof t->figures);
     chat_publish(t);
 }
@@ -598,7 +598,7 @@ void chat_work_resume(struct chat *t, struct resume *r)
                                      .saved = true};
     r->lock = NULL;
     r->model = r->system = NULL;
-    keep_restart(t, r->last > 0);
+    saving_restart(t, r->last > 0);
     chat_publish(t);
 }
 
@@ -614,7 +614,7 @@ void chat_work_free(struct chat *t)
     t->messages = NULL;
     record_flush(&t->conv->record, &t->record);
     record_leave(&t->record);
-    keep_free(t);
+    saving_free(t);
     live_free(t->live);
     t->live = NULL;
 }

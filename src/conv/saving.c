@@ -17,8 +17,8 @@
 static void post_saved(struct chat *t)
 {
     chat_publish(t);
-    if (t->keep.asked) {
-        t->keep.asked = false;
+    if (t->saving.asked) {
+        t->saving.asked = false;
         struct post_item it = {.ev = {.kind = CE_SAVED, .chat = t}};
         post_put(t->conv->post, &it);
     }
@@ -58,8 +58,8 @@ static struct keep_task *task_for(struct chat *t, bool save)
     struct keep_task *k = mem_zalloc(sizeof *k);
     k->chat = t;
     k->save = save;
-    k->conv = save ? t->keep.out_conv : t->record.conv;
-    k->turn = save ? t->keep.out_turn : t->record.last;
+    k->conv = save ? t->saving.out_conv : t->record.conv;
+    k->turn = save ? t->saving.out_turn : t->record.last;
     memcpy(k->compat, t->conv->compat, sizeof k->compat);
     memcpy(k->label, t->conv->label, sizeof k->label);
     return k;
@@ -71,18 +71,18 @@ static void begin_export(struct chat *t)
 {
     struct conv *c = t->conv;
     struct err e = ERR_INIT;
-    t->keep.due = 0;
-    t->keep.out_conv = t->record.conv;
-    t->keep.out_turn = t->keep.turn;
-    if (sched_export(c->sched, t->live, c->wake_fd, &t->keep.out, &e) < 0) {
-        t->keep.out = NULL;
+    t->saving.due = 0;
+    t->saving.out_conv = t->record.conv;
+    t->saving.out_turn = t->saving.turn;
+    if (sched_export(c->sched, t->live, c->wake_fd, &t->saving.out, &e) < 0) {
+        t->saving.out = NULL;
         post_saved(t);
     }
 }
 
 static void end_export(struct chat *t)
 {
-    struct keep *k = &t->keep;
+    struct saving *k = &t->saving;
     struct err e = ERR_INIT;
     const int rc = transfer_result(k->out, &e);
     live_free(k->left);
@@ -112,8 +112,8 @@ static void begin_import(struct chat *t, struct keep_task *task)
     void *blob = task->blob;
     task->blob = NULL;
     if (sched_import(c->sched, t->live, task->ids, task->n_ids, blob, task->size, c->wake_fd,
-                     &t->keep.in, &e) < 0) {
-        t->keep.in = NULL;
+                     &t->saving.in, &e) < 0) {
+        t->saving.in = NULL;
         tell_unloaded(t, &e);
     }
 }
@@ -121,19 +121,19 @@ static void begin_import(struct chat *t, struct keep_task *task)
 static void end_import(struct chat *t)
 {
     struct err e = ERR_INIT;
-    const int rc = transfer_result(t->keep.in, &e);
-    transfer_free(t->keep.in);
-    t->keep.in = NULL;
+    const int rc = transfer_result(t->saving.in, &e);
+    transfer_free(t->saving.in);
+    t->saving.in = NULL;
     if (rc < 0 && rc != QE_CANCELLED) {
         tell_unloaded(t, &e);
     }
     t->figures.state_saved = rc == 0;
 }
 
-void keep_done(struct conv *c, struct keep_task *task)
+void saving_done(struct conv *c, struct keep_task *task)
 {
     struct chat *t = task->chat;
-    struct keep *k = &t->keep;
+    struct saving *k = &t->saving;
     if (task->save) {
         k->saving = false;
         if (task->err.code < 0 && task->err.code != QE_NOTFOUND) {
@@ -155,17 +155,17 @@ void keep_done(struct conv *c, struct keep_task *task)
 
 /* ---- what conv.c and turn.c call ---- */
 
-void keep_turn_over(struct chat *t, int64_t turn)
+void saving_turn_over(struct chat *t, int64_t turn)
 {
-    t->keep.turn = turn;
+    t->saving.turn = turn;
     t->figures.state_saved = false;
-    t->keep.due = turn > 0 && t->conv->keeper ? clock_now(clock_real()) + QUIET_NS : 0;
+    t->saving.due = turn > 0 && t->conv->keeper ? clock_now(clock_real()) + QUIET_NS : 0;
 }
 
 /* What is not saved yet still is, from a live of its own. Before the record forgets. */
-void keep_leave(struct chat *t)
+void saving_leave(struct chat *t)
 {
-    struct keep *k = &t->keep;
+    struct saving *k = &t->saving;
     if (k->due && !k->out && t->conv->state == SCHED_READY) {
         begin_export(t);
     }
@@ -177,25 +177,25 @@ void keep_leave(struct chat *t)
     k->due = 0;
 }
 
-void keep_restart(struct chat *t, bool load)
+void saving_restart(struct chat *t, bool load)
 {
-    t->keep.wanted = load && t->conv->keeper;
+    t->saving.wanted = load && t->conv->keeper;
 }
 
-bool keep_loading(const struct chat *t)
+bool saving_loading(const struct chat *t)
 {
-    return t->keep.wanted || t->keep.loading || t->keep.in;
+    return t->saving.wanted || t->saving.loading || t->saving.in;
 }
 
-bool keep_busy(const struct chat *t)
+bool saving_busy(const struct chat *t)
 {
-    const struct keep *k = &t->keep;
+    const struct saving *k = &t->saving;
     return k->out || k->in || k->loading || k->saving || (k->due && t->conv->state == SCHED_READY);
 }
 
-void keep_work(struct chat *t, bool flush)
+void saving_work(struct chat *t, bool flush)
 {
-    struct keep *k = &t->keep;
+    struct saving *k = &t->saving;
     if (k->out && transfer_done(k->out)) {
         end_export(t);
     }
@@ -217,10 +217,10 @@ void keep_work(struct chat *t, bool flush)
     }
 }
 
-void keep_free(struct chat *t)
+void saving_free(struct chat *t)
 {
-    transfer_free(t->keep.out);
-    transfer_free(t->keep.in);
-    live_free(t->keep.left);
-    memset(&t->keep, 0, sizeof t->keep);
+    transfer_free(t->saving.out);
+    transfer_free(t->saving.in);
+    live_free(t->saving.left);
+    memset(&t->saving, 0, sizeof t->saving);
 }

@@ -1,0 +1,12 @@
+#ifndef QUASAR_CMD_PRINTSAFE_H
+#define QUASAR_CMD_PRINTSAFE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* Writes text from a model, a user or a file. On a terminal (tty) control codes other
+ * than line feeds and tabs become question marks, so that nothing obeys them. */
+void print_safe(FILE *f, const char *p, size_t n, bool tty);
+
+#endif

@@ -1,0 +1,591 @@
+/* quasar sessions: what is stored, from the outside. Each verb is one function;
+ * conversations are named by number, title, or the beginning of one title. What
+ * changes a conversation takes its lock first. */
+#include "config.h"
+#include "cmd/cmd.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/jsonio.h"
+#include "base/mem.h"
+#include "cmd/printsafe.h"
+#include "cmd/session.h"
+#include "cmd/sessout.h"
+#include "sessions/lock.h"
+
+/* What a verb works with. */
+struct verb_in {
+    const struct conf *cf;
+    struct store *store;
+    struct catalog *c;
+    int n; /* words after the verb */
+    char **words;
+    bool json, tty;
+};
+
+static int find(const struct verb_in *in, int i, int64_t *conv, struct err *e)
+{
+    return catalog_find(in->c, in->words[i], conv, e);
+}
+
+static long holder(const struct verb_in *in, int64_t conv)
+{
+    return (long)lock_holder(store_dir(in->store), conv);
+}
+
+static void safe(const struct verb_in *in, const char *s)
+{
+    print_safe(stdout, s, strlen(s), in->tty);
+}
+
+/* ---- list, search ---- */
+
+struct listing {
+    const struct verb_in *in;
+    json_t *all; /* NULL: lines */
+    uint64_t bytes;
+    int n;
+};
+
+/* A title is one line in a list. */
+static void print_title(const struct verb_in *in, const char *s)
+{
+    const size_t n = strcspn(s, "\r\n");
+    print_safe(stdout, n ? s : "-", n ? n : 1, in->tty);
+}
+
+static bool list_one(void *ctx, const struct catalog_conv *v)
+{
+    struct listing *l = ctx;
+    const long open_by = holder(l->in, v->id);
+    l->n++;
+    l->bytes += (uint64_t)v->state_bytes;
+    if (l->all) {
+        json_array_append_new(l->all, sessout_conv(v, open_by));
+        return true;
+    }
+    char when[20], size[16];
+    sessout_time(v->updated, when);
+    sessout_size((uint64_t)v->state_bytes, size);
+    printf("%5lld  %s  %4d turns  %9s  ", (long long)v->id, when, v->turns,
+           v->state_bytes ? size : "text only");
+    print_title(l->in, v->title);
+    if (v->tags) {
+        fputs("  [", stdout);
+        safe(l->in, v->tags);
+        putchar(']');
+    }
+    fputs(v->pinned ? "  pinned" : "", stdout);
+    if (open_by) {
+        printf("  open (process %ld)", open_by);
+    }
+    putchar('\n');
+    return true;
+}
+
+static int verb_list(struct verb_in *in, struct err *e)
+{
+    struct listing l = {.in = in, .all = in->json ? json_array() : NULL};
+    const int rc = catalog_list(in->c, INT_MAX, list_one, &l, e);
+    if (rc < 0 || in->json) {
+        json_t *o = json_object();
+        json_object_set_new(o, "conversations", l.all ? l.all : json_array());
+        json_object_set_new(o, "state_bytes", json_integer((json_int_t)l.bytes));
+        json_object_set_new(o, "state_budget", json_integer((json_int_t)store_budget(in->store)));
+        if (rc < 0) {
+            json_decref(o);
+        } else {
+            json_print_take(o);
+        }
+        return rc;
+    }
+    char bytes[16], budget[16];
+    sessout_size(l.bytes, bytes);
+    sessout_size(store_budget(in->store), budget);
+    if (l.n == 0) {
+        puts("No conversation is stored.");
+    } else if (in->tty) {
+        printf("States take %s of %s.\n", bytes, budget);
+    }
+    return 0;
+}
+
+struct hits {
+    const struct verb_in *in;
+    json_t *all;
+};
+
+/* The line of a turn that has one of the words, or its first. */
+static bool hit_one(void *ctx, int64_t conv, const struct catalog_turn *t)
+{
+    struct hits *h = ctx;
+    if (h->all) {
+        json_t *o = sessout_turn(t);
+        json_object_set_new(o, "conversation", json_integer(conv));
+        json_array_append_new(h->all, o);
+        return true;
+    }
+    const char *from = t->text;
+    for (int i = 0; i < h->in->n && from == t->text; i++) {
+        const char *at = strcasestr(t->text, h->in->words[i]);
+        from = at ? at : from;
+    }
+    while (from > t->text && from[-1] != '\n') {
+        from--;
+    }
+    size_t n = strcspn(from, "\r\n");
+    n = n > 100 ? 100 : n;
+    while (n > 0 && ((unsigned char)from[n] & 0xC0) == 0x80) {
+        n--;
+    }
+    printf("%5lld  turn %-6lld %-9s  ", (long long)conv, (long long)t->id, cat_roles[t->role]);
+    print_safe(stdout, from, n, h->in->tty);
+    putchar('\n');
+    return true;
+}
+
+static int verb_search(struct verb_in *in, struct err *e)
+{
+    struct buf words = BUF_INIT;
+    for (int i = 0; i < in->n; i++) {
+        buf_printf(&words, "%s%s", i ? " " : "", in->words[i]);
+    }
+    struct hits h = {in, in->json ? json_array() : NULL};
+    const int rc = catalog_search(in->c, words.data, 100, hit_one, &h, e);
+    buf_free(&words);
+    if (rc == 0 && in->json) {
+        json_print_take(json_pack("{s:o}", "turns", h.all));
+    } else {
+        json_decref(h.all);
+    }
+    return rc;
+}
+
+/* ---- show, export ---- */
+
+struct show {
+    const struct verb_in *in;
+    json_t *conv, *turns, *path;
+    struct buf md;
+    int64_t *on_path;
+    size_t n_path;
+};
+
+static bool show_conv(void *ctx, const struct catalog_conv *v)
+{
+    struct show *s = ctx;
+    s->conv = sessout_conv(v, holder(s->in, v->id));
+    sessout_md_head(v, &s->md);
+    return false;
+}
+
+static bool show_turn(void *ctx, const struct catalog_turn *t)
+{
+    struct show *s = ctx;
+    json_array_append_new(s->turns, sessout_turn(t));
+    return true;
+}
+
+static bool path_turn(void *ctx, const struct catalog_turn *t)
+{
+    struct show *s = ctx;
+    s->on_path = mem_realloc(s->on_path, (s->n_path + 1) * sizeof *s->on_path);
+    s->on_path[s->n_path++] = t->id;
+    json_array_append_new(s->path, json_integer(t->id));
+    sessout_md_turn(t, &s->md);
+    return true;
+}
+
+static void show_free(struct show *s)
+{
+    json_decref(s->conv);
+    json_decref(s->turns);
+    json_decref(s->path);
+    buf_free(&s->md);
+    free(s->on_path);
+}
+
+/* Reads a conversation whole: its row, all its turns, those that lead to a turn (0: to the
+ * leaf). */
+static int show_read(const struct verb_in *in, struct show *s, struct err *e)
+{
+    int64_t conv = 0;
+    const int64_t turn = conf_int(in->cf, "turn", 0);
+    *s = (struct show){.in = in, .turns = json_array(), .path = json_array()};
+    int rc = find(in, 0, &conv, e);
+    rc = rc < 0 ? rc : catalog_get(in->c, conv, show_conv, s, e);
+    rc = rc < 0 ? rc : catalog_turns(in->c, conv, show_turn, s, e);
+    rc = rc < 0 ? rc : catalog_path(in->c, conv, turn, path_turn, s, e);
+    if (rc == 0 && turn > 0 && s->n_path == 0) {
+        rc = err_set(e, QE_NOTFOUND, "conversation %lld has no turn %lld", (long long)conv,
+                     (long long)turn);
+    }
+    return rc;
+}
+
+static bool is_on_path(const struct show *s, int64_t id)
+{
+    for (size_t i = 0; i < s->n_path; i++) {
+        if (s->on_path[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where other branches leave this one. */
+static void print_branches(const struct show *s)
+{
+    size_t i = 0;
+    json_t *t = NULL;
+    json_array_foreach(s->turns, i, t)
+    {
+        const int64_t id = json_integer_value(json_object_get(t, "id"));
+        const int64_t parent = json_integer_value(json_object_get(t, "parent"));
+        if (!is_on_path(s, id) && (parent == 0 || is_on_path(s, parent))) {
+            printf("another branch: turn %lld, after %lld\n", (long long)id, (long long)parent);
+        }
+    }
+}
+
+static int verb_show(struct verb_in *in, struct err *e)
+{
+    struct show s;
+    int rc = show_read(in, &s, e);
+    if (rc == 0 && in->json) {
+        json_object_set(s.conv, "path", s.path);
+        json_object_set_new(s.conv, "all_turns", json_incref(s.turns));
+        json_print_take(json_incref(s.conv));
+    } else if (rc == 0) {
+        print_safe(stdout, s.md.data, s.md.len, in->tty);
+        print_branches(&s);
+    }
+    show_free(&s);
+    return rc;
+}
+
+struct lines {
+    struct buf out;
+};
+
+static bool line_turn(void *ctx, const struct catalog_turn *t)
+{
+    struct lines *l = ctx;
+    json_t *m = sessout_message(t);
+    json_write(m, &l->out);
+    buf_addc(&l->out, '\n');
+    json_decref(m);
+    return true;
+}
+
+static int export_lines(struct verb_in *in, struct buf *out, struct err *e)
+{
+    struct lines l = {BUF_INIT};
+    int64_t conv = 0;
+    int rc = find(in, 0, &conv, e);
+    rc = rc < 0 ? rc : catalog_path(in->c, conv, conf_int(in->cf, "turn", 0), line_turn, &l, e);
+    *out = l.out;
+    return rc;
+}
+
+static int export_whole(struct verb_in *in, bool json, struct buf *out, struct err *e)
+{
+    struct show s;
+    const int rc = show_read(in, &s, e);
+    if (rc == 0 && json) {
+        json_object_set(s.conv, "path", s.path);
+        json_object_set_new(s.conv, "all_turns", json_incref(s.turns));
+        json_write(s.conv, out);
+        buf_addc(out, '\n');
+    } else if (rc == 0) {
+        buf_add(out, s.md.data, s.md.len);
+    }
+    show_free(&s);
+    return rc;
+}
+
+/* Never over a file that is there, unless told so. */
+static int write_file(const struct verb_in *in, const char *path, const struct buf *b,
+                      struct err *e)
+{
+    if (!conf_flag(in->cf, "force") && access(path, F_OK) == 0) {
+        return err_set(e, QE_IO, "%s is there already: name another file, or give --force", path);
+    }
+    struct tmp_out t = TMP_OUT_INIT;
+    int rc = tmp_out_create(&t, path, 0600, e);
+    rc = rc < 0 ? rc : io_write_all(t.fd, b->data ? b->data : "", b->len, path, e);
+    rc = rc < 0 ? rc : tmp_out_commit(&t, path, e);
+    tmp_out_fini(&t);
+    return rc;
+}
+
+static int verb_export(struct verb_in *in, struct err *e)
+{
+    const char *form = in->json ? "json" : conf_str(in->cf, "format");
+    struct buf b = BUF_INIT;
+    int rc = strcmp(form, "jsonl") == 0 ? export_lines(in, &b, e)
+                                        : export_whole(in, strcmp(form, "json") == 0, &b, e);
+    if (rc == 0 && in->n == 2 && strcmp(in->words[1], "-") != 0) {
+        rc = write_file(in, in->words[1], &b, e);
+    } else if (rc == 0) {
+        print_safe(stdout, b.data ? b.data : "", b.len, in->tty);
+    }
+    buf_free(&b);
+    return rc;
+}
+
+/* ---- changes ---- */
+
+static void say_id(const struct verb_in *in, int64_t id)
+{
+    if (in->json) {
+        json_print_take(json_pack("{s:I}", "id", (json_int_t)id));
+    } else {
+        printf("%lld\n", (long long)id);
+    }
+}
+
+static int verb_fork(struct verb_in *in, struct err *e)
+{
+    int64_t conv = 0, fork = 0;
+    int rc = find(in, 0, &conv, e);
+    rc = rc < 0 ? rc
+                : catalog_fork(in->c, conv, conf_int(in->cf, "turn", 0),
+                               in->n == 2 ? in->words[1] : NULL, &fork, e);
+    if (rc == 0) {
+        say_id(in, fork);
+    }
+    return rc;
+}
+
+static int verb_rm(struct verb_in *in, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < in->n && rc == 0; i++) {
+        int64_t conv = 0;
+        struct session_lock *lock = NULL;
+        rc = find(in, i, &conv, e);
+        rc = rc < 0 ? rc : lock_take(store_dir(in->store), conv, &lock, e);
+        rc = rc < 0 ? rc : store_remove(in->store, conv, e);
+        lock_release(lock);
+        if (rc == 0) {
+            lock_forget(store_dir(in->store), conv);
+        }
+    }
+    return rc;
+}
+
+static int verb_rename(struct verb_in *in, struct err *e)
+{
+    int64_t conv = 0;
+    if (!in->words[1][0]) {
+        return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
+    }
+    const int rc = find(in, 0, &conv, e);
+    return rc < 0 ? rc : catalog_rename(in->c, conv, in->words[1], e);
+}
+
+static int set_pin(const struct verb_in *in, bool on, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < in->n && rc == 0; i++) {
+        int64_t conv = 0;
+        rc = find(in, i, &conv, e);
+        rc = rc < 0 ? rc : catalog_pin(in->c, conv, on, e);
+    }
+    return rc;
+}
+
+static int verb_pin(struct verb_in *in, struct err *e)
+{
+    return set_pin(in, true, e);
+}
+
+static int verb_unpin(struct verb_in *in, struct err *e)
+{
+    return set_pin(in, false, e);
+}
+
+static int set_tags(const struct verb_in *in, bool on, struct err *e)
+{
+    int64_t conv = 0;
+    int rc = find(in, 0, &conv, e);
+    for (int i = 1; i < in->n && rc == 0; i++) {
+        if (!in->words[i][0] || strchr(in->words[i], ',')) {
+            return err_set(e, QE_USAGE, "\"%.40s\" cannot be a tag: it is empty or has a comma",
+                           in->words[i]);
+        }
+        rc = catalog_tag(in->c, conv, in->words[i], on, e);
+    }
+    return rc;
+}
+
+static int verb_tag(struct verb_in *in, struct err *e)
+{
+    return set_tags(in, true, e);
+}
+
+static int verb_untag(struct verb_in *in, struct err *e)
+{
+    return set_tags(in, false, e);
+}
+
+/* ---- order ---- */
+
+static int verb_gc(struct verb_in *in, struct err *e)
+{
+    struct store_gc done;
+    const int rc = store_gc(in->store, &done, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (in->json) {
+        json_print_take(json_pack("{s:i, s:i, s:i, s:I}", "states", done.states, "lost", done.lost,
+                                  "leftovers", done.leftovers, "bytes", (json_int_t)done.bytes));
+        return 0;
+    }
+    char size[16];
+    sessout_size(done.bytes, size);
+    printf("%d state%s deleted, %d whose file was gone forgotten, %d other file%s removed; %s "
+           "freed\n",
+           done.states, done.states == 1 ? "" : "s", done.lost, done.leftovers,
+           done.leftovers == 1 ? "" : "s", size);
+    return 0;
+}
+
+struct verdict {
+    const struct verb_in *in;
+    json_t *faults;
+    int states, bad;
+};
+
+static void verify_state(void *ctx, const struct catalog_state *st, const char *fault)
+{
+    struct verdict *v = ctx;
+    v->states++;
+    if (!fault) {
+        return;
+    }
+    v->bad++;
+    json_array_append_new(v->faults, json_str_lossy(fault, strlen(fault)));
+    if (!v->in->json) {
+        printf("conversation %lld, turn %lld: ", (long long)st->conv, (long long)st->turn);
+        safe(v->in, fault);
+        putchar('\n');
+    }
+}
+
+static int verb_verify(struct verb_in *in, struct err *e)
+{
+    struct verdict v = {.in = in, .faults = json_array()};
+    struct err why = ERR_INIT;
+    int rc = catalog_verify(in->c, &why);
+    const bool sound = rc == 0;
+    if (rc == QE_FORMAT && conf_flag(in->cf, "repair")) {
+        struct buf notice = BUF_INIT;
+        rc = store_repair(in->store, &notice, e);
+        in->c = store_catalog(in->store);
+        fprintf(stderr, "%s%s", notice.len ? "quasar: " : "", notice.len ? notice.data : "");
+        buf_free(&notice);
+        if (rc < 0) {
+            json_decref(v.faults);
+            return rc;
+        }
+    } else if (rc < 0) {
+        json_array_append_new(v.faults, json_str_lossy(why.msg, strlen(why.msg)));
+    }
+    const int states = rc == 0 ? store_verify_states(in->store, verify_state, &v, e) : 0;
+    if (in->json) {
+        json_print_take(json_pack("{s:b, s:i, s:i, s:O}", "catalog", sound, "states", v.states,
+                                  "damaged_states", v.bad, "faults", v.faults));
+    } else if (rc == 0 && states == 0) {
+        printf("the catalogue is %s; %d of %d states can be used\n", sound ? "sound" : "salvaged",
+               v.states - v.bad, v.states);
+    }
+    json_decref(v.faults);
+    if (states < 0) {
+        return states;
+    }
+    if (rc < 0) {
+        return err_set(e, rc, "%s (quasar sessions verify --repair saves what can be read)",
+                       why.msg);
+    }
+    return v.bad == 0 ? 0
+                      : err_set(e, QE_FORMAT,
+                                "%d saved state%s cannot be used; what was said is not touched by "
+                                "that",
+                                v.bad, v.bad == 1 ? "" : "s");
+}
+
+/* ---- the command ---- */
+
+static const struct verb {
+    const char *name;
+    int (*run)(struct verb_in *in, struct err *e);
+    int least, most; /* words */
+    const char *words;
+} verbs[] = {
+    {"list", verb_list, 0, 0, ""},
+    {"show", verb_show, 1, 1, "ID"},
+    {"search", verb_search, 1, INT_MAX, "WORD…"},
+    {"export", verb_export, 1, 2, "ID [FILE]"},
+    {"fork", verb_fork, 1, 2, "ID [NAME]"},
+    {"rename", verb_rename, 2, 2, "ID NAME"},
+    {"pin", verb_pin, 1, INT_MAX, "ID…"},
+    {"unpin", verb_unpin, 1, INT_MAX, "ID…"},
+    {"tag", verb_tag, 2, INT_MAX, "ID TAG…"},
+    {"untag", verb_untag, 2, INT_MAX, "ID TAG…"},
+    {"rm", verb_rm, 1, INT_MAX, "ID…"},
+    {"gc", verb_gc, 0, 0, ""},
+    {"verify", verb_verify, 0, 0, ""},
+};
+#define N_VERBS (sizeof verbs / sizeof *verbs)
+
+static const struct verb *verb_of(const char *word, struct err *e)
+{
+    struct buf b = BUF_INIT;
+    for (size_t i = 0; i < N_VERBS; i++) {
+        if (word && strcmp(word, verbs[i].name) == 0) {
+            buf_free(&b);
+            return &verbs[i];
+        }
+        buf_printf(&b, "%s%s", i == 0 ? "" : i + 1 < N_VERBS ? ", " : " or ", verbs[i].name);
+    }
+    err_set(e, QE_USAGE, "quasar sessions %s%.40s%s: it must be %s", word ? "\"" : "needs a word",
+            word ? word : "", word ? "\"" : "", b.data);
+    buf_free(&b);
+    return NULL;
+}
+
+int cmd_sessions(const struct conf *cf, int nargs, char **args, struct err *e)
+{
+    const struct verb *v = verb_of(nargs > 0 ? args[0] : NULL, e);
+    if (!v) {
+        return QE_USAGE;
+    }
+    if (nargs - 1 < v->least || nargs - 1 > v->most) {
+        return err_set(e, QE_USAGE, "usage: quasar sessions %s%s%s", v->name,
+                       v->words[0] ? " " : "", v->words);
+    }
+    struct verb_in in = {.cf = cf,
+                         .n = nargs - 1,
+                         .words = args + 1,
+                         .json = conf_flag(cf, "json"),
+                         .tty = isatty(STDOUT_FILENO) == 1};
+    struct buf notice = BUF_INIT;
+    int rc = session_store(cf, &in.store, &notice, e);
+    if (notice.len > 0) {
+        fprintf(stderr, "quasar: %s", notice.data);
+    }
+    buf_free(&notice);
+    if (rc == 0) {
+        in.c = store_catalog(in.store);
+        rc = v->run(&in, e);
+    }
+    store_close(in.store);
+    return rc;
+}
