@@ -136,7 +136,8 @@ static int spec_options(const struct conv_opts *o, struct spec_opts *out, struct
 static int engine_options(const struct conv_opts *o, struct engine_opts *out, struct err *e)
 {
     static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
-    static const char *const formats[] = {"auto", "f32", "fp16", "fp8", NULL};
+    static const char *const formats[] = {"auto", "f32",  "fp16", "fp8",
+                                          "k8v4", "k5v3", "k3v3", NULL};
     static const char *const paths[] = {"auto", "sm80", "sm90", NULL};
     static const char *const heads[] = {"auto", "full", "q4", NULL};
     int backend = 0, kv = 0, path = 0, head = 0;
