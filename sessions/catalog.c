@@ -122,7 +122,9 @@ static int migrate(struct catalog *c, struct err *e)
     return cat_end_write(c, rc, e);
 }
 
-/* SQLite gives its side files the database's mode, so ours is made first. */
+/* SQLite gives its side files the database's mode, so ours is made first. It is made
+ * under another name: to close a descriptor of the file itself would take away the
+ * locks that other connections of this process have on it. */
 static int make_private(const char *path, struct err *e)
 {
     char *dir = mem_strdup(path);
@@ -133,15 +135,37 @@ static int make_private(const char *path, struct err *e)
         rc = io_mkdirs(dir, 0700, e);
     }
     free(dir);
-    if (rc < 0) {
+    if (rc < 0 || access(path, F_OK) == 0) {
         return rc;
     }
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    struct buf b = BUF_INIT;
+    buf_printf(&b, "%s.new-XXXXXX", path);
+    const int fd = mkostemp(b.data, O_CLOEXEC); /* 0600 */
     if (fd < 0) {
-        return err_sys(e, QE_IO, errno, "cannot open %s", path);
+        rc = err_sys(e, QE_IO, errno, "cannot make %s", path);
+    } else {
+        close(fd);
+        if (link(b.data, path) < 0 && errno != EEXIST) {
+            rc = err_sys(e, QE_IO, errno, "cannot make %s", path);
+        }
+        unlink(b.data);
     }
-    close(fd);
-    return 0;
+    buf_free(&b);
+    return rc;
+}
+
+/* While another process makes the file or brings it back after a kill, SQLite may say
+ * that it is busy without having waited. */
+static int switch_on_wal(struct catalog *c, struct err *e)
+{
+    int rc = QE_BUSY;
+    for (int i = 0; i < 250 && rc == QE_BUSY; i++) {
+        if (i > 0) {
+            usleep(20000);
+        }
+        rc = cat_exec(c, "PRAGMA journal_mode = WAL", "switch on its write-ahead log", e);
+    }
+    return rc;
 }
 
 int catalog_open(const char *path, struct catalog **out, struct err *e)
@@ -159,7 +183,7 @@ int catalog_open(const char *path, struct catalog **out, struct err *e)
         goto fail;
     }
     sqlite3_busy_timeout(c->db, 5000);
-    rc = cat_exec(c, "PRAGMA journal_mode = WAL", "switch on its write-ahead log", e);
+    rc = switch_on_wal(c, e);
     if (rc == 0) {
         /* what is removed is overwritten: neither a reader of the file nor a salvage
          * finds it again */

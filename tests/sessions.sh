@@ -1,0 +1,209 @@
+#!/bin/sh
+# Stored conversations as a user meets them: run --session, quasar sessions, kills,
+# locks, damage, folders that cannot be written. TAP.
+q=${QUASAR_BIN:?}
+src=${QUASAR_SRCDIR:?}
+model=$src/models/demo.qsr
+t=$(mktemp -d)
+trap 'rm -rf "$t"' EXIT
+export XDG_STATE_HOME="$t/state" XDG_CONFIG_HOME="$t/config" XDG_DATA_HOME="$t/data"
+dir=$t/state/quasar
+n=0
+ok() { # ok NAME: the last command's status decides
+    rc=$?
+    n=$((n + 1))
+    if [ $rc -eq 0 ]; then echo "ok $n - $1"; else
+        echo "not ok $n - $1"
+        sed 's/^/# out: /' "$t/out" | head -5
+        sed 's/^/# err: /' "$t/err" | head -5
+    fi
+}
+# say STATUS NAME TEXT ARGS…: one turn
+say() {
+    want=$1 name=$2 text=$3
+    shift 3
+    "$q" run -m "$model" --threads 1 --session "$name" -p "$text" --think off --preserve-thinking --temp 0 \
+        -n 24 "$@" </dev/null >"$t/out" 2>"$t/err"
+    got=$?
+    [ $got -eq "$want" ] || {
+        echo "# status $got instead of $want: $name: $text"
+        return 1
+    }
+}
+# se STATUS ARGS…: quasar sessions
+se() {
+    want=$1
+    shift
+    "$q" sessions "$@" </dev/null >"$t/out" 2>"$t/err"
+    got=$?
+    [ $got -eq "$want" ] || {
+        echo "# status $got instead of $want: sessions $*"
+        return 1
+    }
+}
+empty() { [ ! -s "$1" ]; }
+one_line() { [ "$(wc -l <"$1")" -eq 1 ]; }
+figure() { grep -o "\"$1\":[0-9]*" "$t/out" | head -1 | cut -d: -f2; }
+turns() { # turns NAME: how many a conversation has
+    "$q" sessions export "$1" --format jsonl | wc -l
+}
+
+echo 1..34
+
+# one conversation, a process a turn
+say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
+    [ "$(figure cached_tokens)" = 0 ]
+ok 'a conversation begins'
+prompt=$(figure prompt_tokens)
+say 0 notes 'And in a year?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
+    [ "$(figure cached_tokens)" -ge "$prompt" ]
+ok 'the next process goes on with it, from its state'
+say 0 notes 'Thank you.' --json-stream && grep -q '"event":"end".*"conversation":1' "$t/out"
+ok 'the stream names it too'
+say 0 1 'By number.' && [ "$(turns notes)" = 8 ]
+ok 'a number means the same conversation'
+say 1 77 'Nobody.' && one_line "$t/err" && grep -q 77 "$t/err"
+ok 'a number that is none is status 1'
+[ "$(stat -c %a "$dir" "$dir/catalog.db" "$dir/states" "$dir/locks" | tr '\n' ' ')" = '700 600 700 700 ' ] &&
+    [ "$(stat -c %a "$dir"/states/* | sort -u)" = 600 ]
+ok 'nobody else may read it'
+say 0 other 'What is your name?' --no-save-state && [ "$(ls "$dir/states" | wc -l)" -eq 4 ] &&
+    say 0 other 'And mine?' --json && [ "$(figure cached_tokens)" = 0 ] && one_line "$t/err" &&
+    grep -q 'no state was saved' "$t/err"
+ok '--no-save-state keeps the text only'
+for args in '--raw' '--tokens 1' '--messages x'; do
+    "$q" run -m "$model" --session notes $args -p x </dev/null >"$t/out" 2>"$t/err"
+    [ $? -eq 2 ] && one_line "$t/err" || break
+done
+[ "$args" = '--messages x' ] && say 2 '' x && say 2 notes x --state-budget lots && one_line "$t/err"
+ok 'what does not go with it is status 2'
+echo 'Piped.' | "$q" -c -n 4 -m "$model" >"$t/out" 2>"$t/err" && [ "$(turns other)" = 6 ] &&
+    echo 'Piped.' | "$q" --resume oth -n 4 -m "$model" >"$t/out" 2>"$t/err" && [ "$(turns other)" = 8 ]
+ok '-c and --resume go on with one in a pipe'
+(cd "$t" && echo x | "$q" -c -n 4 -m "$model" >"$t/out" 2>"$t/err")
+[ $? -eq 1 ] && one_line "$t/err"
+ok '-c where none was begun is status 1'
+"$q" --resume </dev/null >"$t/out" 2>"$t/err" && grep -q '^ *1 .* notes$' "$t/out" && empty "$t/err"
+ok '--resume alone lists them'
+
+# quasar sessions
+se 0 list && grep -q '^ *1 .* 8 turns .* notes$' "$t/out" && se 0 list --json &&
+    grep -q '"id":1,"title":"notes","named":true' "$t/out" && [ "$(figure state_budget)" -gt 0 ]
+ok 'list'
+se 0 search DAYS && grep -q '^ *1  turn 1 *user *How many days' "$t/out" && se 0 search nothinglikeit && empty "$t/out" &&
+    se 0 search week --json && grep -q '"conversation":1' "$t/out"
+ok 'search'
+se 0 show notes && grep -q '^How many days are in a week?$' "$t/out" && se 0 show 1 --turn 2 --json &&
+    grep -q '"path":\[1,2\]' "$t/out" && se 1 show 1 --turn 9999 && one_line "$t/err" && se 1 show nonesuch
+ok 'show'
+se 0 export notes --format jsonl && head -2 "$t/out" | awk 'BEGIN { printf "[" } { printf "%s%s", s, $0; s = "," } END { printf "]" }' >"$t/m.json" &&
+    "$q" run -m "$model" --messages "$t/m.json" -n 3 --temp 0 >"$t/out" 2>"$t/err"
+ok 'exported messages are a prompt'
+se 0 export notes "$t/notes.md" && empty "$t/out" && head -1 "$t/notes.md" | grep -qx '# notes' &&
+    se 1 export notes "$t/notes.md" && one_line "$t/err" && se 0 export notes "$t/notes.md" --force &&
+    se 0 export notes --format json && grep -q '"all_turns":\[{"id":1,"parent":null,"role":"user"' "$t/out"
+ok 'export writes a new file, or prints'
+se 0 fork notes 'notes, again' --turn 4 && id=$(cat "$t/out") && [ "$(turns "$id")" = 4 ] &&
+    say 0 'notes, again' 'Thank you.' --json && [ "$(figure cached_tokens)" -gt 0 ] &&
+    [ "$(turns notes)" = 8 ] && [ "$(turns "$id")" = 6 ]
+ok 'a fork goes its own way, from the same state'
+se 0 rename other 'The plan' && se 0 tag 'The plan' work c && se 0 pin 'The p' && se 0 list &&
+    grep -q 'The plan  \[c, work\]  pinned' "$t/out" && se 0 untag 'The plan' c && se 0 unpin 'The plan' &&
+    se 0 list && grep -q 'The plan  \[work\]$' "$t/out" && se 2 tag 'The plan' 'a,b' && se 2 rename notes ''
+ok 'names, tags, pins'
+se 2 && one_line "$t/err" && se 2 dance && se 2 show && se 2 list x && se 2 show note && one_line "$t/err"
+ok 'what cannot be meant is status 2'
+states=$(ls "$dir/states" | wc -l)
+se 0 rm "$id" && [ "$(ls "$dir/states" | wc -l)" -lt "$states" ] && se 1 show "$id" &&
+    say 0 notes 'More.' --json && [ "$(figure cached_tokens)" -gt 0 ]
+ok 'rm takes its states along, but not those of others'
+touch -d '1 hour ago' "$dir/states/live-9-0000000000000000.state" "$dir/states/live-9-1.state.tmp-1" "$dir/locks/99.lock"
+se 0 gc --json && grep -q '"states":1,"lost":0,"leftovers":2' "$t/out"
+ok 'gc finds what nobody needs'
+se 0 gc --state-budget 0 && [ "$(ls "$dir/states" | wc -l)" -eq 0 ] && [ "$(turns notes)" = 10 ] &&
+    say 0 notes 'More.' --json && [ "$(figure cached_tokens)" = 0 ] && [ "$(turns notes)" = 12 ]
+ok 'a budget of nothing takes states, never text'
+se 0 verify && grep -q 'sound' "$t/out" && f=$(ls "$dir"/states/* | head -1) && printf x | dd of="$f" bs=1 seek=5000 conv=notrunc 2>/dev/null &&
+    se 1 verify && one_line "$t/err" && grep -q damaged "$t/out"
+ok 'verify reads every byte'
+say 0 notes 'On.' --json && [ "$(figure cached_tokens)" = 0 ] && one_line "$t/err" && grep -q 'damaged.*read again' "$t/err" &&
+    say 0 notes 'And on.' --json && [ "$(figure cached_tokens)" -gt 0 ] && empty "$t/err"
+ok 'a damaged state costs a reading and a line'
+
+# other models, newer files
+if say 0 notes 'Another.' --kv f32 --json && [ "$(figure cached_tokens)" = 0 ] && one_line "$t/err"; then
+    grep -q 'another way of computing.*read again' "$t/err"
+fi
+ok 'a state of another engine is not used'
+say 0 kept 'One.' && f=$(ls -t "$dir"/states/* | head -1) && printf '\011' | dd of="$f" bs=1 seek=8 conv=notrunc 2>/dev/null &&
+    say 0 kept 'Two.' --json && [ "$(figure cached_tokens)" = 0 ] && one_line "$t/err" && grep -q 'newer' "$t/err" && [ -e "$f" ] && se 0 rm kept && [ ! -e "$f" ]
+ok 'a state of a newer version is left as it is'
+
+# two processes
+"$q" run -m "$model" --threads 1 --session busy -p 'Count to a million.' --ignore-eos --temp 0 --json-stream \
+    </dev/null >"$t/first" 2>/dev/null &
+pid=$!
+for i in $(seq 1 200); do
+    grep -q delta "$t/first" 2>/dev/null && break
+    sleep 0.1
+done
+say 1 busy 'Me too.' && one_line "$t/err" && grep -q "is open in another quasar (process $pid)" "$t/err" &&
+    se 1 rm busy && one_line "$t/err" && se 0 show busy && se 0 list && grep -q "open (process $pid)" "$t/out" && se 0 fork busy mine
+ok 'one writer; others may read and fork'
+for i in $(seq 1 100); do # an answer is committed every two seconds
+    "$q" sessions show busy --json | grep -q '"role":"assistant","text":"[^"]' && break
+    sleep 0.2
+done
+kill -9 $pid
+wait $pid 2>/dev/null
+say 0 busy 'And now?' --json && [ "$(turns busy)" -ge 4 ] && se 0 show busy && grep -q '(interrupted)' "$t/out"
+ok 'a dead writer holds nothing, and what it said is there'
+
+# kills
+runs=${QUASAR_LONG:+200}
+runs=${runs:-8}
+bad=
+told=0
+for i in $(seq 1 "$runs"); do
+    "$q" run -m "$model" --threads 1 --session killed -p "Question $i." --think off --temp 0 -n 12 --json-stream \
+        </dev/null >"$t/kill.$i" 2>"$t/err" &
+    pid=$!
+    sleep "0.$(awk -v s="$i" 'BEGIN { srand(s * 7919); printf "%03d", rand() * 999 }')"
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    # what was shown as done is there
+    if grep -q '"event":"end"' "$t/kill.$i"; then
+        told=$((told + 1))
+        "$q" sessions export killed --format jsonl 2>/dev/null | grep -q "Question $i\\." || bad="$bad $i"
+    fi
+    # what the reader saw of an answer began after the question was stored
+    if grep -q '"event":"start"' "$t/kill.$i"; then
+        "$q" sessions show killed --json 2>/dev/null | grep -q "Question $i\\." || bad="$bad $i"
+    fi
+done
+echo "# $told of $runs turns had ended"
+[ -z "$bad" ] && se 0 verify
+ok 'killed at any moment, every turn that was committed is there'
+say 0 killed 'Still there?' --json && se 0 show killed && grep -q 'Still there?' "$t/out"
+ok 'and it goes on'
+
+# a damaged catalogue
+before=$(turns notes)
+dd if=/dev/zero of="$dir/catalog.db" bs=4096 count=1 conv=notrunc 2>/dev/null
+rm -f "$dir"/catalog.db-*
+say 0 notes 'After the damage.' && grep -q 'was damaged: .* could be read and are saved' "$t/err" &&
+    [ "$(turns notes)" = $((before + 2)) ] && ls "$dir"/catalog.db.damaged-* >/dev/null
+ok 'a damaged catalogue is salvaged, and kept aside'
+se 0 verify && se 0 search million && [ -s "$t/out" ]
+ok 'the new one is sound'
+python3 -c 'import sqlite3,sys; d=sqlite3.connect(sys.argv[1]); d.execute("PRAGMA user_version = 99")' "$dir/catalog.db" 2>/dev/null ||
+    { printf '\0\0\0\143' | dd of="$dir/catalog.db" bs=1 seek=60 conv=notrunc 2>/dev/null; rm -f "$dir"/catalog.db-*; }
+sum=$(cksum <"$dir/catalog.db")
+se 1 list && one_line "$t/err" && grep -q newer "$t/err" && say 1 notes x && [ "$sum" = "$(cksum <"$dir/catalog.db")" ]
+ok 'a newer catalogue is left as it is'
+
+# nothing can be written
+rm -rf "$t/state"
+echo x >"$t/state"
+say 1 notes 'No folder.' && one_line "$t/err"
+ok 'a folder that cannot be made is one line'

@@ -75,6 +75,7 @@ struct resume {
     struct session_lock *lock; /* owned */
     char *model, *system;      /* as stored; owned */
     json_t *messages;          /* owned */
+    struct buf notice;         /* lines for the user */
 };
 
 struct chat {

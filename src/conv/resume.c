@@ -17,6 +17,7 @@ void resume_free(struct resume *r)
         free(r->model);
         free(r->system);
         json_decref(r->messages);
+        buf_free(&r->notice);
         free(r);
     }
 }
@@ -78,20 +79,18 @@ static bool take_turn(void *ctx, const struct catalog_turn *t)
     return true;
 }
 
-static int open_store(const struct chat *t, struct store **out, struct err *e)
+static int open_store(const struct chat *t, struct store **out, struct buf *notice, struct err *e)
 {
     if (!t->conv->opts.save) {
         return err_set(e, QE_USAGE,
                        "conversations are not saved (--no-save), so none can be gone "
                        "on with");
     }
-    struct buf notice = BUF_INIT;
-    const int rc = store_open(t->conv->dir, t->conv->opts.state_budget, out, &notice, e);
-    buf_free(&notice); /* the worker's handle tells it */
-    return rc;
+    return store_open(t->conv->dir, t->conv->opts.state_budget, out, notice, e);
 }
 
-static int resume(struct chat *t, struct store *s, int64_t conv,
+/* notice is taken when it succeeds. */
+static int resume(struct chat *t, struct store *s, int64_t conv, struct buf *notice,
                   void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
 {
     struct catalog *c = store_catalog(s);
@@ -112,6 +111,8 @@ static int resume(struct chat *t, struct store *s, int64_t conv,
     if (!t->settings.system) {
         t->settings.system = copy_or_null(r->system);
     }
+    r->notice = *notice;
+    *notice = (struct buf)BUF_INIT;
     conv_command_resume(t, r);
     return 0;
 }
@@ -120,10 +121,12 @@ int chat_resume(struct chat *t, int64_t conversation,
                 void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
 {
     struct store *s = NULL;
-    int rc = open_store(t, &s, e);
+    struct buf notice = BUF_INIT;
+    int rc = open_store(t, &s, &notice, e);
     if (rc == 0) {
-        rc = resume(t, s, conversation, fn, ctx, e);
+        rc = resume(t, s, conversation, &notice, fn, ctx, e);
     }
+    buf_free(&notice);
     store_close(s);
     return rc;
 }
@@ -139,7 +142,8 @@ int chat_session(struct chat *t, const char *name, struct err *e)
     if (!name[0]) {
         return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
     }
-    int rc = open_store(t, &s, e);
+    struct buf notice = BUF_INIT;
+    int rc = open_store(t, &s, &notice, e);
     int64_t conv = 0;
     if (rc == 0 && is_number(name)) {
         rc = catalog_find(store_catalog(s), name, &conv, e);
@@ -149,8 +153,9 @@ int chat_session(struct chat *t, const char *name, struct err *e)
         rc = catalog_named_or_new(store_catalog(s), &n, &conv, e);
     }
     if (rc == 0) {
-        rc = resume(t, s, conv, NULL, NULL, e);
+        rc = resume(t, s, conv, &notice, NULL, NULL, e);
     }
+    buf_free(&notice);
     store_close(s);
     return rc;
 }

@@ -598,6 +598,8 @@ void chat_work_resume(struct chat *t, struct resume *r)
                                      .saved = true};
     r->lock = NULL;
     r->model = r->system = NULL;
+    buf_adds(&t->conv->record.notice, r->notice.data ? r->notice.data : "");
+    conv_record_news(t->conv, t);
     saving_restart(t, r->last > 0);
     chat_publish(t);
 }

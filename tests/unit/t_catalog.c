@@ -692,6 +692,90 @@ static void unfinished_answers(void **state)
     catalog_close(c);
 }
 
+static int count_elsewhere(int64_t conv)
+{
+    int p[2];
+    assert_int_equal(pipe(p), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        struct catalog *c = NULL;
+        struct seen s = {0};
+        if (catalog_open(path, &c, NULL) < 0 || catalog_turns(c, conv, see_turn, &s, NULL) < 0) {
+            _exit(1);
+        }
+        catalog_close(c); /* which would take the log along if nobody else had it open */
+        _exit(write(p[1], &s.n, sizeof s.n) == (ssize_t)sizeof s.n ? 0 : 2);
+    }
+    int n = -1, status = 0;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(read(p[0], &n, sizeof n), sizeof n);
+    close(p[0]);
+    close(p[1]);
+    return n;
+}
+
+/* Closing one handle takes nothing from another of the same process: what that writes,
+ * other processes see. */
+static void two_handles_in_one_process(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    const int64_t conv = begin(c, NULL);
+    for (int i = 0; i < 5; i++) {
+        catalog_close(open_ok());
+        assert_int_equal(count_elsewhere(conv), i);
+        add(c, conv, 0, CAT_USER, "x");
+        assert_int_equal(count_elsewhere(conv), i + 1);
+    }
+    catalog_close(c);
+    assert_int_equal(count_elsewhere(conv), 5);
+}
+
+/* Many processes find no file, and all of them make it. */
+static void opened_by_many(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        fresh();
+        pid_t pids[8];
+        for (int i = 0; i < 8; i++) {
+            pids[i] = fork();
+            if (pids[i] == 0) {
+                struct catalog *c = NULL;
+                struct err e = ERR_INIT;
+                int64_t conv = 0, id = 0;
+                const struct catalog_new n = {.model = "demo"};
+                const struct catalog_turn t = {.role = CAT_USER, .text = "x", .text_n = 1};
+                int rc = catalog_open(path, &c, &e);
+                rc = rc < 0 ? rc : catalog_begin(c, &n, &conv, &e);
+                for (int k = 0; k < 5 && rc == 0; k++) {
+                    rc = catalog_add(c, conv, 0, &t, &id, &e);
+                }
+                catalog_close(c);
+                if (rc < 0) {
+                    printf("# %s\n", e.msg);
+                    fflush(stdout);
+                }
+                _exit(rc == 0 ? 0 : 1);
+            }
+        }
+        for (int i = 0; i < 8; i++) {
+            int status = 0;
+            waitpid(pids[i], &status, 0);
+            assert_int_equal(status, 0);
+        }
+        struct catalog *c = open_ok();
+        struct seen s = {0};
+        assert_int_equal(catalog_list(c, 100, see_conv, &s, NULL), 0);
+        assert_int_equal(s.n, 8);
+        buf_free(&s.all);
+        assert_int_equal(catalog_verify(c, NULL), 0);
+        catalog_close(c);
+    }
+}
+
 /* A database as version 1 of the schema left it. */
 static void an_old_one_is_brought_up(void **state)
 {
@@ -807,6 +891,8 @@ int main(void)
         cmocka_unit_test(finding),
         cmocka_unit_test(state_files),
         cmocka_unit_test(unfinished_answers),
+        cmocka_unit_test(two_handles_in_one_process),
+        cmocka_unit_test(opened_by_many),
         cmocka_unit_test(an_old_one_is_brought_up),
         cmocka_unit_test(long_lists_are_quick),
     };

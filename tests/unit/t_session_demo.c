@@ -78,47 +78,50 @@ static int take(const struct chat_result *r, struct answer *a)
 }
 
 /* Waits for the end of a turn, or of saving. */
-static int follow(struct conv *c, struct chat *t, enum conv_event_kind end, struct answer *a)
+static int follow(struct conv *c, struct chat *t, enum conv_event_kind end, struct answer *a,
+                  struct err *e)
 {
     for (;;) {
         struct conv_event ev;
         if (!conv_wait(c, &ev, 60000)) {
-            return -1;
+            return err_set(e, QE_INTERNAL, "nothing came in a minute");
         }
         const enum conv_event_kind kind = ev.kind;
+        if (kind == CE_FAILED || (kind == CE_END && ev.reason == CE_R_ERROR)) {
+            return err_set(e, QE_INTERNAL, "%s", ev.text.data);
+        }
         if (kind == CE_NOTICE) {
             a->notices++;
             a->read_again = strstr(ev.text.data, "read again") != NULL;
         }
         conv_event_fini(&ev);
-        if (kind == CE_FAILED) {
-            return -1;
-        }
         if (kind == end) {
-            return kind == CE_END ? take(chat_last(t), a) : 0;
+            return kind == CE_END && take(chat_last(t), a) < 0
+                       ? err_set(e, QE_INTERNAL, "%d log probabilities", chat_last(t)->n_logprobs)
+                       : 0;
         }
     }
 }
 
 /* All turns in one process, or (one >= 0) just one of a stored conversation. */
-static int talk(const struct conv_opts *o, const char *name, int one, struct answer *out)
+static int talk(const struct conv_opts *o, const char *name, int one, struct answer *out,
+                struct err *e)
 {
     struct conv *c = NULL;
-    struct err e = ERR_INIT;
-    int rc = conv_open(o, &c, &e);
+    int rc = conv_open(o, &c, e);
     if (rc < 0) {
         return rc;
     }
     struct chat *t = chat_create(c);
-    rc = chat_session(t, name, &e);
+    rc = chat_session(t, name, e);
     for (int i = one < 0 ? 0 : one; rc == 0 && i < (one < 0 ? TURNS : one + 1); i++) {
         struct answer *a = one < 0 ? &out[i] : out;
-        rc = chat_send(t, questions[i], strlen(questions[i]), &e);
-        rc = rc < 0 ? rc : follow(c, t, CE_END, a);
+        rc = chat_send(t, questions[i], strlen(questions[i]), e);
+        rc = rc < 0 ? rc : follow(c, t, CE_END, a, e);
     }
     if (rc == 0) {
         chat_save(t);
-        rc = follow(c, t, CE_SAVED, out);
+        rc = follow(c, t, CE_SAVED, out, e);
     }
     conv_close(c);
     return rc;
@@ -134,7 +137,12 @@ static void talk_elsewhere(const struct conv_opts *o, const char *name, int one,
     assert_true(pid >= 0);
     if (pid == 0) {
         struct answer *mine = mem_zalloc(size);
-        const int rc = talk(o, name, one, mine);
+        struct err e = ERR_INIT;
+        const int rc = talk(o, name, one, mine, &e);
+        if (rc < 0) {
+            printf("# turn %d of \"%s\": %s\n", one, name, e.msg);
+            fflush(stdout);
+        }
         _exit(rc == 0 && io_write_all(p[1], mine, size, "a pipe", NULL) == 0 ? 0 : 1);
     }
     close(p[1]);
