@@ -200,5 +200,5 @@ double cuda_peak(const struct backend *b)
 {
     /* fp16 inputs, fp32 sums, dense, per multiprocessor and clock */
     const int cc = b->info.cc, flops = cc == 90 ? 4096 : cc == 80 ? 2048 : 1024;
-    return (double)flops * b->info.n_sm * b->info.mhz * 1e6;
+    return (double)flops * (double)b->info.n_sm * rt_mhz(b->rt) * 1e6;
 }

@@ -71,10 +71,6 @@ int rt_look(int device, struct rt_info *out)
         snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, prop.name);
         out->cc = prop.major * 10 + prop.minor;
         out->n_sm = prop.multiProcessorCount;
-        int khz = 0;
-        out->mhz = cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device) == cudaSuccess
-                       ? khz / 1000
-                       : 0;
         rc = cudaMemGetInfo(&out->mem_free, &out->mem_total);
     }
     return (int)rc;
@@ -83,6 +79,13 @@ int rt_look(int device, struct rt_info *out)
 int rt_info(struct rt *r, struct rt_info *out)
 {
     return rt_look(r->device, out);
+}
+
+int rt_mhz(const struct rt *r)
+{
+    int khz = 0;
+    return cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, r->device) == cudaSuccess ? khz / 1000
+                                                                                        : 0;
 }
 
 int rt_enter(const struct rt *r)

@@ -18,7 +18,6 @@ struct rt_info {
     char name[128];
     int cc; /* 90: compute capability 9.0 */
     int n_sm;
-    int mhz; /* of the multiprocessors, at most */
     size_t mem_total, mem_free;
 };
 
@@ -29,6 +28,8 @@ void rt_close(struct rt *r);
 int rt_info(struct rt *r, struct rt_info *out);
 /* What rt_info says, of a device that is not open. */
 int rt_look(int device, struct rt_info *out);
+/* The multiprocessors' highest clock; 0 where it is not told. Asking takes milliseconds. */
+int rt_mhz(const struct rt *r);
 /* Every thread but the one that opened r calls this before anything else. */
 int rt_enter(const struct rt *r);
 void *rt_stream(const struct rt *r); /* a cudaStream_t */
