@@ -19,11 +19,15 @@
 #define OUT 4
 #define TOP 5
 #ifdef SANITIZED
-#define PROMPT 270
+#define PROMPT 140
 #define USERS  2
+#define TURNS  2
+#define SHIFT  10
 #else
 #define PROMPT 630
 #define USERS  4
+#define TURNS  4
+#define SHIFT  100
 #endif
 
 static char path[4096];
@@ -160,9 +164,9 @@ static void chains_and_edits(void **state)
     int n[USERS], got[USERS];
     for (int i = 0; i < USERS; i++) {
         prompt_of(p[i], PROMPT, i < 2 ? PROMPT : 70, i);
-        n[i] = 100 + 31 * i;
+        n[i] = 80 + 31 * i;
     }
-    for (int turn = 0; turn < 4; turn++) {
+    for (int turn = 0; turn < TURNS; turn++) {
         struct job *jobs[USERS];
         bool over[USERS] = {false};
         if (turn == 2) {
@@ -204,8 +208,8 @@ static void pages_run_out(void **state)
     static struct answer warm, cold;
     struct sched *keeping = open_sched(PROMPT + 60, 1, (struct sched_keep){.every = 64});
     struct sched *none = open_sched(PROMPT + 60, 1, (struct sched_keep){.off = true});
-    for (int i = 0; i < 4; i++) {
-        prompt_of(p, PROMPT, 100 * i, i + 1);
+    for (int i = 0; i < TURNS; i++) {
+        prompt_of(p, PROMPT, SHIFT * i, i + 1);
         ask(keeping, p, PROMPT, &warm);
         ask(none, p, PROMPT, &cold);
         same(&warm, &cold);
@@ -229,8 +233,8 @@ static void little_memory(void **state)
     const uint64_t budget = 6 << 20;
     struct sched *keeping = open_sched(2048, 2, (struct sched_keep){.every = 64, .bytes = budget});
     struct sched *none = open_sched(2048, 1, (struct sched_keep){.off = true});
-    for (int i = 0; i < 3; i++) {
-        prompt_of(p, PROMPT, 200 * i, i + 1);
+    for (int i = 0; i < TURNS; i++) {
+        prompt_of(p, PROMPT, 2 * SHIFT * i, i + 1);
         ask(keeping, p, PROMPT, &warm);
         ask(none, p, PROMPT, &cold);
         same(&warm, &cold);

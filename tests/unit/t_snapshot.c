@@ -20,12 +20,14 @@
 
 #ifdef SANITIZED
 #define TEXT 330
-#define FEW  2
-#define MANY 5
+#define FEW  1
+#define MANY 3
+#define MORE 20 /* tokens of one more prefill */
 #else
 #define TEXT 600
 #define FEW  4
 #define MANY 9
+#define MORE 70
 #endif
 
 static struct container *file;
@@ -106,7 +108,7 @@ static void put_back(struct engine *g, int seq, const struct engine_snap *k)
     must(engine_snap_restore(g, seq, k, &e), &e);
 }
 
-/* What a sequence says next: drafts, then the logits of a prefill of 70 tokens' last row
+/* What a sequence says next: drafts, then the logits of a prefill's last row
  * and of two steps. out: 3 * vocab logits and 4 drafts behind them. */
 static void go_on(struct engine *g, int seq, int at, float *out)
 {
@@ -117,13 +119,13 @@ static void go_on(struct engine *g, int seq, int at, float *out)
     for (int i = 0; i < 4; i++) {
         out[3 * vocab + (size_t)i] = (float)drafts[i];
     }
-    const int32_t last = 69;
+    const int32_t last = MORE - 1;
     struct engine_prefill p = {
-        .seq = seq, .tokens = text + at, .n = 70, .want = &last, .n_want = 1};
+        .seq = seq, .tokens = text + at, .n = MORE, .want = &last, .n_want = 1};
     must(engine_prefill(g, &p, &e), &e);
     must(engine_logits(g, 0, out, &e), &e);
     for (int i = 0; i < 2; i++) {
-        step(g, seq, text[at + 70 + i]);
+        step(g, seq, text[at + MORE + i]);
         must(engine_logits(g, 0, out + (size_t)(1 + i) * vocab, &e), &e);
     }
 }
@@ -155,8 +157,8 @@ static void goes_on_with_the_same_bits(enum engine_kv kv)
         const int len = engine_snap_len(k);
         assert_int_equal(len, at[i] + 2 * (i % 2));
         go_on(g, a, len, want);
-        prefill(g, other, 100, 400);
-        prefill(g, b, 7, 500);
+        prefill(g, other, 100, 100 + 4 * MORE);
+        prefill(g, b, 7, 7 + 5 * MORE);
         put_back(g, b, k);
         assert_int_equal(engine_seq_len(g, b), len);
         go_on(g, b, len, got);
