@@ -170,6 +170,9 @@ int engine_snap_take(struct engine *g, int seq, struct engine_snap **out, struct
 /* seq becomes what was kept, whatever it held. */
 int engine_snap_restore(struct engine *g, int seq, const struct engine_snap *s, struct err *e);
 void engine_snap_free(struct engine *g, struct engine_snap *s); /* NULL is allowed */
+/* For idle moments: gets memory for one more kept state where that takes long (pinning),
+ * unless there is memory for `spare` of them. True: it did, and there may be more to do. */
+bool engine_snap_prepare(struct engine *g, size_t spare);
 int engine_snap_len(const struct engine_snap *s);
 bool engine_snap_pure(const struct engine_snap *s); /* as engine_seq_pure */
 /* Bytes that freeing it gives back: its values, and the pages that nothing else has.

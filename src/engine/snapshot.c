@@ -43,6 +43,17 @@ static void give_values(struct engine *g, void *values)
     m->spare[m->n_spare++] = values;
 }
 
+bool engine_snap_prepare(struct engine *g, size_t spare)
+{
+    void *values = NULL;
+    if (!g->ops->host_alloc || g->snaps.n_spare >= spare ||
+        g->ops->host_alloc(g->b, g->ops->state_size(g->b), &values, NULL) < 0) {
+        return false;
+    }
+    give_values(g, values);
+    return true;
+}
+
 void snaps_fini(struct engine *g)
 {
     struct snaps *m = &g->snaps;

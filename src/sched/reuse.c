@@ -14,6 +14,7 @@
 
 #define GRID      64
 #define EVERY     4096
+#define SPARE     3 /* states that the next prompt may want kept: head, question, input */
 #define BYTES_MAX ((uint64_t)16 << 30)
 
 void reuse_open(struct reuse *k, const struct sched_keep *o, struct engine *g)
@@ -283,6 +284,14 @@ void reuse_park(struct reuse *k, struct live *l)
     }
     live_drop(l, k->g);
     prefix_fit(&k->prefix);
+}
+
+bool reuse_idle(struct reuse *k)
+{
+    const struct engine_kept kept = engine_kept(k->g);
+    const uint64_t each = engine_snap_bytes(k->g, NULL);
+    return k->on && kept.bytes + SPARE * each <= k->prefix.budget &&
+           engine_snap_prepare(k->g, SPARE);
 }
 
 void reuse_closed(struct reuse *k)

@@ -48,6 +48,8 @@ void reuse_end(struct reuse *k, struct slot *slot, int held);
 /* Whether states wait for their way to the tier; a piece of one of them. */
 bool reuse_moving(const struct reuse *k);
 void reuse_move(struct reuse *k, size_t budget);
+/* Nothing runs: prepares for what comes. True: it did something, and may have more. */
+bool reuse_idle(struct reuse *k);
 /* A sequence was closed. */
 void reuse_closed(struct reuse *k);
 /* The sequence of an idle live is needed: keeps its state, if there is room, and closes

@@ -377,6 +377,14 @@ static bool take_in(struct sched *s)
         s->count.waiting = (int)s->queue.n;
         publish(s);
         more = s->count.running == 0 && !s->moving && !reuse_moving(&s->reuse);
+        if (more && s->queue.n == 0 && !s->asked && !s->quit) {
+            pthread_mutex_unlock(&s->lock);
+            const bool again = reuse_idle(&s->reuse);
+            pthread_mutex_lock(&s->lock);
+            if (again || s->queue.n > 0 || s->asked) {
+                continue;
+            }
+        }
         if (more && !s->quit) { /* who is still queued waits for the tier, which nudges */
             pthread_cond_wait(&s->work, &s->lock);
         }

@@ -282,6 +282,7 @@ static void kept(void)
     prefill(g, a, text, 64, 0, NULL);
     must(engine_snap_take(g, a, &pure, &e), &e);
     decode(g, &a, &text[64], 1, NULL);
+    ok(engine_snap_prepare(g, 1) && !engine_snap_prepare(g, 1), "memory is prepared once");
     must(engine_snap_take(g, a, &k, &e), &e);
     ok(engine_snap_pure(pure) && !engine_snap_pure(k), "what decoding wrote is not prefill's own");
     for (int i = 0; i < 2; i++) {

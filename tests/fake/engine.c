@@ -369,6 +369,13 @@ int engine_snap_export_piece(struct engine *g, const struct engine_snap *s, void
     return export_piece(&s->seq, out, at, budget);
 }
 
+bool engine_snap_prepare(struct engine *g, size_t spare)
+{
+    (void)g;
+    (void)spare;
+    return false;
+}
+
 int engine_snap_len(const struct engine_snap *s)
 {
     return s->seq.len;
