@@ -405,6 +405,7 @@ static void *worker_thread(void *arg)
     for (size_t i = 0; i < c->n_chats; i++) {
         chat_work_close(c->chats[i]);
     }
+    hear_keeper(c); /* the wake-up that brought the end may have been its too */
     work_all(c);
     while (c->n_chats > 0) {
         sleep_on(c->wake_fd, -1);
