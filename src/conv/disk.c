@@ -42,7 +42,7 @@ struct disk {
     struct tier tier;
     char *path;
     uint64_t limit;
-    int least;
+    int least, gain;
     pthread_t reader, writer;
     bool started;
 
@@ -130,14 +130,14 @@ static struct tier_fetch *op_fetch(void *ctx, const int32_t *ids, int n, int lea
 {
     struct disk *d = ctx;
     const int most = (n - 1) / PREFIXDIR_BLOCK * PREFIXDIR_BLOCK;
-    if (!d->started || most < d->least || most < least + GAIN) {
+    if (!d->started || most < d->least || most < least + d->gain) {
         return NULL;
     }
     struct tier_fetch *f = mem_zalloc(sizeof *f);
     f->ids = mem_array((size_t)n, sizeof *f->ids);
     memcpy(f->ids, ids, (size_t)n * sizeof *ids);
     f->n = n;
-    f->least = least + GAIN - PREFIXDIR_BLOCK;
+    f->least = least + d->gain - PREFIXDIR_BLOCK;
     atomic_init(&f->ready, 0);
     pthread_mutex_lock(&d->lock);
     *d->fetches_end = f;
@@ -317,6 +317,7 @@ struct disk *disk_open(const struct disk_opts *o)
     d->path = mem_strdup(o->dir);
     d->limit = o->limit;
     d->least = o->least > PREFIXDIR_BLOCK ? o->least : PREFIXDIR_BLOCK;
+    d->gain = o->gain > 0 ? o->gain : GAIN;
     d->fetches_end = &d->fetches;
     d->outs_end = &d->outs;
     pthread_mutex_init(&d->nudge, NULL);

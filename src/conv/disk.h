@@ -17,6 +17,7 @@ struct disk_opts {
     const char *dir;
     uint64_t limit; /* bytes of all files */
     int least;      /* states of fewer tokens are not written */
+    int gain;       /* fewer tokens more than memory has are not fetched; 0: 256 */
 };
 
 struct disk *disk_open(const struct disk_opts *o);

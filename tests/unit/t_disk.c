@@ -25,11 +25,15 @@
 #define OUT 3
 #define TOP 3
 #ifdef SANITIZED
-#define PROMPT 400
+#define PROMPT 150 /* tokens */
+#define HEAD   70  /* of all conversations */
 #define HITS   2
+#define MANY   2
 #else
 #define PROMPT 500
+#define HEAD   335
 #define HITS   6
+#define MANY   3
 #endif
 
 static char model[4096], root[256];
@@ -101,7 +105,7 @@ struct place {
 
 static struct place open_place(const char *path, enum engine_kv kv, int slots)
 {
-    const struct disk_opts d = {.dir = path, .limit = 64 << 20, .least = 128};
+    const struct disk_opts d = {.dir = path, .limit = 64 << 20, .least = 64, .gain = 64};
     struct place p = {.disk = path ? disk_open(&d) : NULL};
     struct sched_opts o = {
         .path = model,
@@ -137,7 +141,7 @@ static struct job *submit(struct sched *s, const int32_t *p, int n, bool store)
                             .draw = {.top_p = 1},
                             .logprobs = true,
                             .top_logprobs = TOP,
-                            .head_end = 330,
+                            .head_end = HEAD - 5,
                             .input_end = n - 10,
                             .store = store,
                             .wake_fd = -1};
@@ -206,10 +210,10 @@ static void another_run_goes_on(enum engine_kv kv, enum engine_kv alien)
     assert_int_equal(warm.st.cached_tokens, stable);
     same(&warm, &cold);
     /* another conversation with the same head, from disk too */
-    prompt_of(other, PROMPT, 335, 3);
+    prompt_of(other, PROMPT, HEAD, 3);
     ask(&none, other, PROMPT, &cold);
     ask(&p, other, PROMPT, &warm);
-    assert_int_equal(warm.st.cached_tokens, 320);
+    assert_int_equal(warm.st.cached_tokens, HEAD / 64 * 64);
     same(&warm, &cold);
     close_place(&p);
     /* states of one cache format are not another's */
@@ -323,13 +327,13 @@ static void a_disk_that_does_not_write(void **state)
 static void two_at_once(void **state)
 {
     (void)state;
-    enum { N = 3 };
+    enum { N = MANY };
     static int32_t ids[N][PROMPT];
     static struct answer cold[N], warm;
     struct place none = open_place(NULL, EKV_F16, 1);
     struct place p[2] = {open_place(root, EKV_F16, 3), open_place(root, EKV_F16, 3)};
     for (int i = 0; i < N; i++) {
-        prompt_of(ids[i], PROMPT, i % 2 ? 335 : 0, i + 1);
+        prompt_of(ids[i], PROMPT, i % 2 ? HEAD : 0, i + 1);
         ask(&none, ids[i], PROMPT, &cold[i]);
     }
     for (int round = 0; round < 2; round++) {
@@ -347,9 +351,9 @@ static void two_at_once(void **state)
         close_place(&p[round]);
         p[round] = open_place(root, EKV_F16, 3);
     }
-    ask(&p[1], ids[2], PROMPT, &warm);
+    ask(&p[1], ids[N - 1], PROMPT, &warm);
     assert_int_equal(warm.st.reuse, JU_DISK);
-    same(&warm, &cold[2]);
+    same(&warm, &cold[N - 1]);
     close_place(&p[0]);
     close_place(&p[1]);
     close_place(&none);
@@ -376,7 +380,7 @@ static void only_what_is_to_be_kept(void **state)
     }
     ask(&p, base, PROMPT, &warm);
     assert_true(warm.st.cached_tokens > 0);
-    struct job *j = submit(p.s, base, PROMPT - 100, true);
+    struct job *j = submit(p.s, base, PROMPT - 30, true);
     close_place(&p);
     job_free(j);
 }
