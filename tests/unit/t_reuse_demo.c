@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/philox.h"
 #include "sched/sched.h"
 
 #define OUT 4
@@ -200,6 +201,63 @@ static void chains_and_edits(void **state)
     sched_close(none);
 }
 
+static uint32_t drawn;
+
+static int draw(int below)
+{
+    return (int)(philox_word(23, drawn++, PHILOX_TARGET, 0) % (uint32_t)below);
+}
+
+/* Conversations by chance: a turn goes on from the last one, asks it again, edits the
+ * middle, goes back to an earlier turn, or begins anew with the same head; memory is short
+ * in some of them. QUASAR_LONG: 20 of 8 turns. */
+static void random_scripts(void **state)
+{
+    (void)state;
+    enum { MOST = 8 };
+    static int32_t p[MOST][PROMPT];
+    static struct answer warm, cold;
+    const bool all = getenv("QUASAR_LONG") != NULL;
+    struct sched *none = open_sched(2048, 1, (struct sched_keep){.off = true});
+    int reused = 0;
+    for (int script = 0; script < (all ? 20 : 2); script++) {
+        int n[MOST];
+        drawn = (uint32_t)script << 16;
+        struct sched *keeping = open_sched(
+            2048, 2,
+            (struct sched_keep){.every = 64 << draw(3),
+                                .bytes = script % 3 == 1 ? (uint64_t)(4 + draw(8)) << 20 : 0});
+        prompt_of(p[0], PROMPT, 0, 1 + script);
+        n[0] = PROMPT / 3 + draw(PROMPT / 4);
+        for (int turn = 0; turn < (all ? MOST : TURNS); turn++) {
+            if (turn > 0) { /* from whichever turn, mostly the last */
+                const int from = draw(3) ? turn - 1 : draw(turn);
+                memcpy(p[turn], p[from], sizeof p[turn]);
+                n[turn] = n[from];
+                switch (draw(4)) {
+                case 0: /* an edit */
+                    prompt_of(p[turn] + draw(n[turn] - 20), 20, 0, 500 + turn);
+                    break;
+                case 1: /* the same again, or cut back */
+                    n[turn] -= draw(2) * draw(n[turn] / 2);
+                    break;
+                default:
+                    n[turn] += draw(PROMPT / 6);
+                    n[turn] = n[turn] < PROMPT ? n[turn] : PROMPT;
+                    prompt_of(p[turn] + n[from], n[turn] - n[from], 0, 900 + turn);
+                }
+            }
+            ask(keeping, p[turn], n[turn], &warm);
+            ask(none, p[turn], n[turn], &cold);
+            same(&warm, &cold);
+            reused += warm.st.cached_tokens > 0;
+        }
+        sched_close(keeping);
+    }
+    assert_true(reused > 0);
+    sched_close(none);
+}
+
 /* A cache of one window's pages, full of kept states: running prompts get them. */
 static void pages_run_out(void **state)
 {
@@ -248,9 +306,8 @@ static void little_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resumed_equals_cold),
-        cmocka_unit_test(chains_and_edits),
-        cmocka_unit_test(pages_run_out),
+        cmocka_unit_test(resumed_equals_cold), cmocka_unit_test(chains_and_edits),
+        cmocka_unit_test(random_scripts),      cmocka_unit_test(pages_run_out),
         cmocka_unit_test(little_memory),
     };
     return cmocka_run_group_tests_name("reuse", tests, prepare, NULL);
