@@ -1084,6 +1084,59 @@ static void no_room_for_states(void **state)
     assert_true(st.st_size * count <= 20000 + st.st_size);
 }
 
+/* A prompt that a conversation left on disk serves another run's; a bare continuation
+ * leaves none. */
+static void prompts_on_disk(void **state)
+{
+    (void)state;
+    struct buf text = BUF_INIT;
+    for (int i = 0; i < 500; i++) {
+        buf_printf(&text, "%d and ", i);
+    }
+    char dir[] = "/tmp/quasar-conv-prefixes-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    for (int run = 0; run < 4; run++) {
+        struct conv_opts o = opts("ctx=16384");
+        o.prefix_dir = dir;
+        o.prefix_least = 64;
+        struct conv *c = open_conv(&o);
+        struct chat *t = chat_create(c);
+        struct heard h;
+        say("Yes.<|im_end|>");
+        if (run < 2) { /* never written */
+            struct err e = ERR_INIT;
+            assert_int_equal(chat_complete(t, text.data, text.len, &e), 0);
+            listen(c, t, &h);
+        } else {
+            ask(c, t, text.data, &h);
+        }
+        const struct chat_result *r = chat_last(t);
+        assert_string_equal(r->reuse, run < 3 ? "none" : "disk");
+        assert_string_equal(r->reuse_short, run < 3 ? "cold" : "all");
+        if (run == 3) {
+            assert_true(r->cached_tokens > 1000 && r->cached_tokens % 64 == 0);
+            assert_true(r->prompt_tokens - r->cached_tokens < 80);
+        }
+        heard_fini(&h);
+        conv_close(c);
+    }
+    buf_free(&text);
+    DIR *d = opendir(dir);
+    struct dirent *f = NULL;
+    int files = 0;
+    while ((f = readdir(d))) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%.255s", dir, f->d_name);
+        files += strstr(f->d_name, ".prefix") != NULL;
+        if (f->d_name[0] != '.') {
+            unlink(path);
+        }
+    }
+    closedir(d);
+    assert_int_equal(files, 1);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static int prepare(void **state)
 {
     (void)state;
@@ -1134,6 +1187,7 @@ int main(void)
         cmocka_unit_test(engine_failures_are_told),
         cmocka_unit_test(settings_are_checked),
         cmocka_unit_test(transcript_is_kept),
+        cmocka_unit_test(prompts_on_disk),
         cmocka_unit_test(a_bad_catalogue_is_salvaged),
         cmocka_unit_test(a_full_disk_loses_nothing),
         cmocka_unit_test(gone_on_with),
