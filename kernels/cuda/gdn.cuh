@@ -92,13 +92,35 @@ static __device__ __forceinline__ float2 gdn_unpack(uint32_t h)
     return __half22float2(p);
 }
 
-/* y = rms(o) gnorm silu(z) for a head's row: four values a lane, all lanes. */
-static __device__ __forceinline__ float4 gdn_gated_norm(float4 o, float4 z, float4 w, float eps)
+/* Sum over each half of the warp, the same for all its lanes. */
+static __device__ __forceinline__ float gdn_half_sum(float v)
 {
-    const float ss = fmaf(o.w, o.w, fmaf(o.z, o.z, fmaf(o.y, o.y, o.x * o.x)));
-    const float r = rsqrt_approx(fmaf(warp_sum(ss), 1.0f / GDN_D, eps));
+#pragma unroll
+    for (int i = 8; i > 0; i /= 2) {
+        v += __shfl_xor_sync(GDN_FULL, v, i);
+    }
+    return v;
+}
+
+static __device__ __forceinline__ float gdn_squares(float4 o)
+{
+    return fmaf(o.w, o.w, fmaf(o.z, o.z, fmaf(o.y, o.y, o.x * o.x)));
+}
+
+/* y = rms(o) gnorm silu(z) for four of a head's values; ss: the sum of all their squares. */
+static __device__ __forceinline__ float4 gdn_gated(float4 o, float4 z, float4 w, float ss,
+                                                   float eps)
+{
+    const float r = rsqrt_approx(fmaf(ss, 1.0f / GDN_D, eps));
     return make_float4(o.x * r * w.x * gdn_silu(z.x), o.y * r * w.y * gdn_silu(z.y),
                        o.z * r * w.z * gdn_silu(z.z), o.w * r * w.w * gdn_silu(z.w));
+}
+
+/* The same for a head's row: four values a lane, all lanes. The sum is that of its halves'. */
+static __device__ __forceinline__ float4 gdn_gated_norm(float4 o, float4 z, float4 w, float eps)
+{
+    const float half = gdn_half_sum(gdn_squares(o));
+    return gdn_gated(o, z, w, half + __shfl_xor_sync(GDN_FULL, half, 16), eps);
 }
 
 #endif

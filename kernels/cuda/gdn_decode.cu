@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(THREADS, 2)
         return;
     }
     const struct gdn_plain ports = {g.proj, g.ld, g.act, g.v_heads};
-    gdn_item<WARPS>(b, g, p, (int)blockIdx.x, (int)blockIdx.y, (int)threadIdx.x,
-                    gdn_room_at(cu_smem(), b.rows), gdn_wait(), gdn_block_sync(), ports);
+    gdn_item<WARPS, 1>(b, g, p, (int)blockIdx.x, 0, (int)blockIdx.y, (int)threadIdx.x,
+                       gdn_room_at(cu_smem(), b.rows), gdn_wait(), gdn_block_sync(), ports);
 }
 
 static int step(struct cu_ctx *c, const char *name, const struct cu_batch *b,

@@ -7,8 +7,9 @@
  * S [128 key][128 value]:
  * S' = e^g S, u = beta (v - S'^T k), S = S' + k u^T, o = S^T q.
  *
- * 16 warps, or 8 that do two warps' parts each. A thread keeps 8 keys by 4 columns of S for
- * a part; one barrier a row adds up the keys. Every sum has the same order whatever the rows. q and
+ * 16 warps, or 8 that do two warps' parts each, or twice 8 in two blocks that have half the
+ * columns each and tell each other the sums of squares for the norm. A thread keeps 8 keys by 4
+ * columns of S for a part; one barrier a row adds up the keys. Every sum has the same order whatever the rows. q and
  * k channels are convolved by every head that shares them; the first writes their state. Bytes: 64
  * KB read and 64 KB written per head and span.
  */
@@ -46,12 +47,12 @@ static __device__ __forceinline__ void gdn_load4(float *to, const float *from)
     to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
 }
 
-/* Channel c of a head's q (0..127), k (128..255), v (256..) in the qkv row. */
-static __device__ __forceinline__ int gdn_channel_of(int c, int kh, int k_heads, int h)
+/* Channel c of a head's q (0..127), k (128..255), v (256..) in the qkv row. v0: the first of v. */
+static __device__ __forceinline__ int gdn_channel_of(int c, int kh, int k_heads, int h, int v0)
 {
     return c < 128   ? kh * 128 + c
            : c < 256 ? (k_heads + kh) * 128 + c - 128
-                     : (2 * k_heads + h) * 128 + c - 256;
+                     : (2 * k_heads + h) * 128 + v0 + c - 256;
 }
 
 /* Sums of products with k (x) and q (y) of 8 keys by 4 columns, added up over the
@@ -96,11 +97,8 @@ static __device__ __forceinline__ float4 gdn_output(const struct gdn_coef &e, fl
                        fmaf(d, sq.z, e.qk * u.z), fmaf(d, sq.w, e.qk * u.w));
 }
 
-/* The row's activations of one head from o, four columns a lane. */
-static __device__ __forceinline__ uint2 gdn_row_out(const struct cu_gdn &g, int lane, float4 o,
-                                                    float4 z)
+static __device__ __forceinline__ uint2 gdn_pack(float4 y)
 {
-    const float4 y = gdn_gated_norm(o, z, *(const float4 *)(g.gnorm + 4 * lane), g.eps);
     uint2 packed;
     packed.x = f16x2_of_f32(y.x, y.y);
     packed.y = f16x2_of_f32(y.z, y.w);
@@ -143,6 +141,14 @@ struct gdn_plain {
     {
         return a;
     }
+    /* What a head's other half tells this one. */
+    __device__ __forceinline__ void tell(int, int, int, float) const
+    {
+    }
+    __device__ __forceinline__ float told(int, int, int) const
+    {
+        return 0;
+    }
     __device__ __forceinline__ void put(int row, int h, int lane, uint2 packed) const
     {
         *(uint2 *)(act.x + ((size_t)row * (size_t)v_heads + (size_t)h) * GDN_D + 4 * lane) = packed;
@@ -180,16 +186,56 @@ static __device__ __forceinline__ struct gdn_room gdn_room_at(uint8_t *p, int ro
     return r;
 }
 
+/* The activations of rows from `first`, n of them, of a head or, HALVES 2, half a head, whose
+ * outputs are in x: by the warps in turn. */
+template <int WARPS, int HALVES, typename PORTS>
+static __device__ __forceinline__ void gdn_put_rows(const struct cu_gdn &g, const float *x, int h,
+                                                    int half, int first, int n, int warp, int lane,
+                                                    const PORTS &ports)
+{
+    constexpr int ROWS = CU_ROWS / WARPS;
+    const int at = 4 * (lane + 16 * half);
+    float ss[ROWS];
+#pragma unroll
+    for (int j = 0; j < ROWS; j++) {
+        const int i = warp + j * WARPS;
+        ss[j] = 0;
+        if (HALVES == 2 && i < n) {
+            const float *o = x + i * GDN_LD + lane % 16 * 4;
+            ss[j] = gdn_half_sum(gdn_squares(*(const float4 *)o));
+            if (lane == 0) {
+                ports.tell(first + i, h, half, ss[j]);
+            }
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < ROWS; j++) {
+        const int i = warp + j * WARPS;
+        const float *o = x + i * GDN_LD + 4 * lane;
+        if (HALVES == 1 && i < n) {
+            ports.put(first + i, h, lane,
+                      gdn_pack(gdn_gated_norm(*(const float4 *)o, *(const float4 *)(o + GDN_CH),
+                                              *(const float4 *)(g.gnorm + at), g.eps)));
+        } else if (i < n && lane < 16) {
+            ports.put(first + i, h, lane + 16 * half,
+                      gdn_pack(gdn_gated(*(const float4 *)o, *(const float4 *)(o + GDN_CH),
+                                         *(const float4 *)(g.gnorm + at),
+                                         ss[j] + ports.told(first + i, h, 1 - half), g.eps)));
+        }
+    }
+}
+
 /*
  * Head h of span number i by threads tid 0 .. 32 WARPS - 1. before() returns when the inputs
  * may be asked for; sync() is a barrier of these threads; ports: gdn_plain, or the like. Before
  * before() it reads weights, the span table, S and the convolution state, which must be there
- * already.
+ * already. HALVES 2: only value columns 64 half .. 64 half + 63; the other half is done at the
+ * same time by another block.
  */
-template <int WARPS, typename BEFORE, typename SYNC, typename PORTS>
+template <int WARPS, int HALVES, typename BEFORE, typename SYNC, typename PORTS>
 static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const struct cu_gdn &g,
-                                                const struct gdn_step_args &p, int h, int i_span,
-                                                int tid, const struct gdn_room &room,
+                                                const struct gdn_step_args &p, int h, int half,
+                                                int i_span, int tid, const struct gdn_room &room,
                                                 const BEFORE &before, const SYNC &sync,
                                                 const PORTS &ports)
 {
@@ -200,14 +246,16 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
     const int channels = (2 * g.k_heads + g.v_heads) * GDN_D;
     const size_t record_ld = (size_t)(channels + 2 * g.v_heads);
 
-    constexpr int THREADS = 32 * WARPS, PARTS = GDN_PARTS / WARPS;
-    constexpr int CHANNELS = (GDN_CH + THREADS - 1) / THREADS; /* of a thread */
+    constexpr int THREADS = 32 * WARPS, PARTS = GDN_PARTS / HALVES / WARPS;
+    constexpr int COLS = GDN_D / HALVES, COL_WARPS = GDN_COL_WARPS / HALVES;
+    constexpr int ALL_CHANNELS = 2 * GDN_D + COLS;
+    constexpr int CHANNELS = (ALL_CHANNELS + THREADS - 1) / THREADS; /* of a thread */
     constexpr int ROWS = 4;                                    /* asked for at a time */
-    const int col = warp % GDN_COL_WARPS * 32 + lane % 8 * 4;
-    const int key_warp = warp / GDN_COL_WARPS, key = key_warp * 32 + lane / 8 * 8;
+    const int col = warp % COL_WARPS * 32 + lane % 8 * 4; /* of this half */
+    const int key_warp = warp / COL_WARPS, key = key_warp * 32 + lane / 8 * 8;
     constexpr int KEYS = 32 * GDN_KEY_WARPS / PARTS; /* from a part's keys to the next's */
     float *state = g.state.s + (size_t)span.slot * g.state.s_stride +
-                   ((size_t)h * GDN_D + (size_t)key) * GDN_D + col;
+                   ((size_t)h * GDN_D + (size_t)key) * GDN_D + COLS * half + col;
     float4 s[PARTS][8];
 #pragma unroll
     for (int i = 0; i < 8 * PARTS; i++) {
@@ -222,8 +270,8 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
 #pragma unroll
     for (int j = 0; j < CHANNELS; j++) {
         const int c = tid + j * THREADS;
-        if (c < GDN_CH) {
-            const int ch = gdn_channel_of(c, kh, g.k_heads, h);
+        if (c < ALL_CHANNELS) {
+            const int ch = gdn_channel_of(c, kh, g.k_heads, h, COLS * half);
             taps[j] = *(const float4 *)(g.conv_w + 4 * (size_t)ch);
             old[j][0] = ld_l2_f32(conv_old + ch);
             old[j][1] = ld_l2_f32(conv_old + ch + channels);
@@ -237,11 +285,12 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
         n = p.accepted[i_span] < n ? p.accepted[i_span] : n;
     }
     float *record = p.record ? p.record + (size_t)span.first * record_ld : NULL;
-    const int z_col = g.col_z + h * GDN_D + 4 * lane;
+    const bool puts = g.act.x && 4 * lane < COLS; /* four columns of a row's output */
+    const int z_col = g.col_z + h * GDN_D + COLS * half + 4 * lane;
     typename PORTS::asked4 z[CU_ROWS / WARPS] = {};
 #pragma unroll
     for (int i = 0; i < CU_ROWS / WARPS; i++) {
-        if (warp + i * WARPS < n && g.act.x) {
+        if (warp + i * WARPS < n && puts) {
             z[i] = ports.ask4(span.first + warp + i * WARPS, z_col);
         }
     }
@@ -255,10 +304,10 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
     int ch[CHANNELS], col_of[CHANNELS];
 #pragma unroll
     for (int j = 0; j < CHANNELS; j++) {
-        ch[j] = gdn_channel_of(tid + j * THREADS, kh, g.k_heads, h);
+        ch[j] = gdn_channel_of(tid + j * THREADS, kh, g.k_heads, h, COLS * half);
         col_of[j] = g.col_qkv + ch[j];
     }
-    const int channels_here = tid + (CHANNELS - 1) * THREADS < GDN_CH ? CHANNELS : CHANNELS - 1;
+    const int channels_here = tid + (CHANNELS - 1) * THREADS < ALL_CHANNELS ? CHANNELS : CHANNELS - 1;
     for (int r0 = 0; r0 < n; r0 += ROWS) {
         typename PORTS::asked in[CHANNELS][ROWS] = {};
         const int rows = n - r0 < ROWS ? n - r0 : ROWS;
@@ -279,7 +328,7 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
             }
             /* q and k belong to the first of the heads that share them */
             const int c = tid + j * THREADS;
-            const bool mine = c >= 256 || h % share == 0;
+            const bool mine = c >= 256 || (h % share == 0 && half == 0);
 #pragma unroll
             for (int i = 0; i < ROWS; i++) {
                 if (i < rows) {
@@ -299,7 +348,8 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
 #pragma unroll
     for (int j = 0; j < CHANNELS; j++) {
         const int c = tid + j * THREADS;
-        if (j < channels_here && (c >= 256 || h % share == 0) && !p.hold) {
+        if (j < channels_here && (c >= 256 || (h % share == 0 && half == 0)) &&
+            !p.hold) {
             conv_new[ch[j]] = old[j][0];
             conv_new[ch[j] + channels] = old[j][1];
             conv_new[ch[j] + 2 * channels] = old[j][2];
@@ -310,7 +360,7 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
         const float beta = ports.value(gate[0][0]), a = ports.value(gate[1][0]);
         room.coef[gate_row].beta = gdn_beta(beta);
         room.coef[gate_row].decay = expf(gdn_log_decay(g.a_log[h], a, g.dt_bias[h]));
-        if (record) {
+        if (record && half == 0) {
             record[(size_t)gate_row * record_ld + channels + h] = beta;
             record[(size_t)gate_row * record_ld + channels + g.v_heads + h] = a;
         }
@@ -318,7 +368,7 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
 #pragma unroll
     for (int i = 0; i < CU_ROWS / WARPS; i++) {
         const int r = warp + i * WARPS;
-        if (r < n && g.act.x) {
+        if (r < n && puts) {
             *(float4 *)(x + r * GDN_LD + GDN_CH + 4 * lane) =
                 ports.take4(z[i], span.first + r, z_col);
         }
@@ -343,29 +393,29 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
         float *row = x + r * GDN_LD;
         const int buffer = r % 2 * GDN_KEY_WARPS * 2; /* a warp is at most a barrier ahead */
 #pragma unroll
-        for (int half = 0; half < PARTS; half++) {
+        for (int part = 0; part < PARTS; part++) {
             float sk[4] = {0, 0, 0, 0}, sq[4] = {0, 0, 0, 0};
 #pragma unroll
             for (int i = 0; i < 8; i += 4) {
                 float k[4], q[4];
-                gdn_load4(k, row + GDN_D + half * KEYS + key + i);
-                gdn_load4(q, row + half * KEYS + key + i);
+                gdn_load4(k, row + GDN_D + part * KEYS + key + i);
+                gdn_load4(q, row + part * KEYS + key + i);
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    const float4 e = s[half][i + j];
+                    const float4 e = s[part][i + j];
                     sk[0] = fmaf(k[j], e.x, sk[0]), sq[0] = fmaf(q[j], e.x, sq[0]);
                     sk[1] = fmaf(k[j], e.y, sk[1]), sq[1] = fmaf(q[j], e.y, sq[1]);
                     sk[2] = fmaf(k[j], e.z, sk[2]), sq[2] = fmaf(q[j], e.z, sq[2]);
                     sk[3] = fmaf(k[j], e.w, sk[3]), sq[3] = fmaf(q[j], e.w, sq[3]);
                 }
             }
-            const int to = buffer + (key_warp + half * KEYS / 32) * 2 + lane / 16;
+            const int to = buffer + (key_warp + part * KEYS / 32) * 2 + lane / 16;
             *(float2 *)&room.part[to * GDN_D + col + lane / 8 % 2 * 2] =
                 gdn_scatter_sums(sk, sq, lane);
         }
         sync();
         const struct gdn_coef e = room.coef[r];
-        if (g.act.x && warp == r % WARPS) {
+        if (puts && warp == r % WARPS) {
             const int at = 4 * lane;
             const float4 u = gdn_delta(e, *(const float4 *)(row + 256 + at),
                                        gdn_total(&room.part[buffer * GDN_D + at]));
@@ -375,12 +425,7 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
         if (r == n - 1) { /* whoever waits for the output waits no longer than that */
             if (g.act.x) {
                 __syncwarp();
-                for (int i = warp; i < n; i += WARPS) {
-                    const float *o = x + i * GDN_LD + 4 * lane;
-                    ports.put(
-                        span.first + i, h, lane,
-                        gdn_row_out(g, lane, *(const float4 *)o, *(const float4 *)(o + GDN_CH)));
-                }
+                gdn_put_rows<WARPS, HALVES>(g, x, h, half, span.first, n, warp, lane, ports);
             }
             if (p.hold) {
                 break;

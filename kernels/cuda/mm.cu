@@ -4,7 +4,7 @@
 #include "kernels/cuda/mm_sm90.cuh"
 
 enum { SMEM_SM90 = 227 << 10, FLYING = 3, FLYING_MANY = 2, FEW_ROWS = 3 };
-static const uint32_t STEPS_AT_ONCE = 10; /* of a streaming warp: at one row 5,120 inputs */
+static const uint32_t STEPS_AT_ONCE = 10; /* of a streaming warp: 5,120 inputs of a row */
 static const uint32_t stages_least = 2, stages_most = 12;
 
 extern "C" int cu_mm_plan_create_tuned(struct cu_ctx *c, const struct cu_mat *const *mats, int n,
@@ -200,7 +200,7 @@ enum { EDGES = 3, STATES = 2 };
 
 /* In words of 8 bytes. */
 struct edge_places {
-    size_t edge, resid, ss, power, words;
+    size_t edge, resid, ss, power, halves, words;
 };
 
 static struct edge_places edge_places_of(int width)
@@ -211,7 +211,8 @@ static struct edge_places edge_places_of(int width)
     p.resid = EDGES * p.edge;
     p.ss = p.resid + p.edge;
     p.power = p.ss + STATES * (w / 64) * CU_ROWS;
-    p.words = p.power + STATES * CU_ROWS;
+    p.halves = p.power + STATES * CU_ROWS;
+    p.words = p.halves + CU_ROWS * (w / BE_DN_DIM) * 2;
     return p;
 }
 
@@ -278,6 +279,7 @@ static void edges_set(struct mm90_link *to, const struct cu_link *link, int n,
         }
         if (link[i].gdn) {
             to[i].step.w = w;
+            to[i].step.halves = mem + at.halves;
             continue;
         }
         const struct cu_mm *m = &link[i].mm;

@@ -12,7 +12,6 @@ enum {
     MM90_STREAM_THREADS = MM90_STREAM * MM_LANES,
     MM90_STAGE = MM90_STREAM * MM_STAGE, /* bytes: 8 steps of W4, 4 of W8, 2 of W16 */
     MM90_X_ROW = MM_X_STEP + 16,         /* of a step of a row: rows do not share banks */
-    MM90_COLS = 4,                       /* batch rows that are finished at a time */
     MM90_PARTS = 4, /* contributions that are on their way at a time; of one row twice as many */
     MM90_EXCHANGE_BARS = 5, /* one for each group of takers at most, and one more */
     BAR90_STREAM = 1
@@ -23,18 +22,19 @@ enum {
 static const uint32_t MM90_TICKETS = UINT32_MAX / CU_LINKS - 1;
 static const uint32_t MM90_KEPT = 0; /* a ticket that nobody waits for */
 
-/* The warps of a block in order: those that stream, take sums, finish tiles, the producer. For
- * few rows 12 have 168 registers each, for more there are 15 or 16 with 128. */
+/* The warps of a block in order: those that stream, take sums, finish tiles, the producer. With
+ * few rows tiles of several contributions have a warp of their own; with more the streaming warps
+ * finish them when they are through with a link. */
 template <int NT, bool MANY> struct mm90_warps {
-    static constexpr int take = MANY ? 4 : 2, finish = !MANY ? 1 : NT == 1 ? 3 : 2;
+    static constexpr int take = MANY ? 3 : 2, finish = MANY ? 0 : 1; /* 12 or 11 warps: 168 registers */
     static constexpr int finish_0 = MM90_STREAM + take, producer = finish_0 + finish;
     static constexpr int threads = (producer + 1) * MM_LANES;
-    static constexpr int asked = MANY ? 8 : 5; /* units of inputs that a lane asks for at a time */
+    static constexpr int asked = MANY ? 20 : 5; /* units of inputs that a lane asks for at a time */
     static constexpr bool ahead = !MANY;       /* a step is read while another is computed */
-    static constexpr int groups = take / NT;   /* of takers, by tile */
-    /* With 16 warps the streaming ones take registers from the others. */
-    static constexpr bool uneven = NT == 1 && MANY;
-    static constexpr int stream_regs = 152, other_regs = 104;
+    static constexpr int rows = MANY ? 3 * NT : 4; /* of the batch that a taker takes */
+    static constexpr int takers = MANY ? 3 : 1;    /* of a tile */
+    static constexpr int groups = take / takers;   /* of takers, by tile */
+    static constexpr int finished = NT;            /* rows that a streaming warp finishes */
 };
 
 /* Floats of the exchange. */
@@ -54,6 +54,7 @@ struct mm90_link {
             struct cu_gdn g;
             struct gdn_step_args p;
             struct mm_words w; /* x: the inputs, values; out: the activations, pairs */
+            uint2 *halves;     /* what halves of a head tell each other: [row][head][2] */
         } step;
     };
 };

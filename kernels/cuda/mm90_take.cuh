@@ -5,9 +5,6 @@
 
 #include "kernels/cuda/mm90_room.cuh"
 
-/* ---- the warps that take the sums of runs, and those that finish tiles of several
- * contributions ---- */
-
 /* Where the words of a contribution and batch row col are; links have two areas by turns. */
 static __device__ __forceinline__ const uint4 *piece_at(const struct mm_op &a, int slot, int col,
                                                         int odd, int lane)
@@ -71,13 +68,14 @@ static __device__ __forceinline__ void gather(float2 *sum, const struct mm_op &a
 }
 
 /* This block's sum of earlier phases of a run's tile. */
-static __device__ __forceinline__ void kept_sums(float2 (&v)[8], const struct mm_op &a,
+template <int N>
+static __device__ __forceinline__ void kept_sums(float2 (&v)[N], const struct mm_op &a,
                                                  const struct run_at &at, int first, int count,
                                                  int odd, int lane)
 {
     const bool earlier = !MM_META_FIRST(at.meta);
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
+    for (int c = 0; c < N; c++) {
         v[c] = make_float2(0, 0);
         if (earlier && first + c < count) {
             const uint4 t = ld_ticket(piece_at(a, at.slot, first + c, odd, lane));
@@ -86,12 +84,13 @@ static __device__ __forceinline__ void kept_sums(float2 (&v)[8], const struct mm
     }
 }
 
-static __device__ __forceinline__ void send_sums(const float2 (&v)[8], const struct mm_op &a,
+template <int N>
+static __device__ __forceinline__ void send_sums(const float2 (&v)[N], const struct mm_op &a,
                                                  const struct run_at &at, int first, int count,
                                                  int odd, uint32_t ticket, int lane)
 {
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
+    for (int c = 0; c < N; c++) {
         if (first + c < count) {
             st_ticket((void *)piece_at(a, at.slot, first + c, odd, lane), __float_as_uint(v[c].x),
                       __float_as_uint(v[c].y), ticket);
@@ -99,89 +98,103 @@ static __device__ __forceinline__ void send_sums(const float2 (&v)[8], const str
     }
 }
 
-/* 1 / rms of a batch row from the sums of squares of every 64, which the whole warp adds up. */
-static __device__ __forceinline__ float rstd_of(const float *plain, const uint2 *words, int groups,
-                                                int row, uint32_t ticket, float inv_k, float eps,
-                                                int lane)
+/* 1 / rms of batch rows first .. first + N - 1 from the sums of squares of every 64, which the
+ * whole warp adds up; rows from count on: anything. */
+template <int N>
+static __device__ __forceinline__ void rstds(float (&rstd)[N], const float *plain,
+                                             const uint2 *words, int groups, int first, int count,
+                                             uint32_t ticket, float inv_k, float eps, int lane)
 {
-    enum { AT_ONCE = 4 };
-    float s = 0;
+    enum { AT_ONCE = N == 4 ? 3 : 4 };
+    float s[N] = {};
     for (int g0 = 0; g0 < groups; g0 += AT_ONCE * MM_LANES) {
-        uint2 w[AT_ONCE];
+        uint2 w[N][AT_ONCE];
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int at = g0 + i * MM_LANES + lane;
-            w[i] = make_uint2(0, ticket);
-            if (at < groups && words) {
-                w[i] = ld_word(words + at * CU_ROWS + row);
-            } else if (at < groups) {
-                w[i].x = __float_as_uint(ld_l2_f32(plain + at * CU_ROWS + row));
+        for (int c = 0; c < N; c++) {
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int at = (g0 + i * MM_LANES + lane) * CU_ROWS + first + c;
+                const bool is = g0 + i * MM_LANES + lane < groups && first + c < count;
+                w[c][i] = make_uint2(0, ticket);
+                if (is && words) {
+                    w[c][i] = ld_word(words + at);
+                } else if (is) {
+                    w[c][i].x = __float_as_uint(ld_l2_f32(plain + at));
+                }
             }
         }
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            s += word_value(w[i], words + (g0 + i * MM_LANES + lane) * CU_ROWS + row, ticket);
+        for (int c = 0; c < N; c++) {
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int at = (g0 + i * MM_LANES + lane) * CU_ROWS + first + c;
+                s[c] += word_value(w[c][i], words + at, ticket);
+            }
         }
     }
-    return 1 / sqrtf(warp_sum(s) * inv_k + eps);
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        rstd[c] = 1 / sqrtf(warp_sum(s[c]) * inv_k + eps);
+    }
 }
 
-/* What is known of batch rows first .. end - 1, in lanes of these numbers; ticket: of the
+/* What is known of batch rows first .. first + N - 1, in lanes of these numbers; ticket: of the
  * launch. */
+template <int N>
 static __device__ __forceinline__ struct factors factors_of90(const struct mm_op &a, int lane,
-                                                              int first, int end, uint32_t ticket)
+                                                              int first, int count, uint32_t ticket)
 {
     struct factors f = {1, 1};
+    float rstd[N];
     if (a.ss) {
         float power = 1;
-        if (lane >= first && lane < end) {
+        if (lane >= first && lane < first + N && lane < count) {
             power = a.w.power ? word_value(ld_word(a.w.power + lane), a.w.power + lane,
                                            ticket + a.w.ss_at)
                               : ld_l2_f32(a.in_power + lane);
         }
-        for (int row = first; row < end; row++) {
-            const float rstd = rstd_of(a.ss, a.w.ss, a.ss_groups, row, ticket + a.w.ss_at,
-                                       a.inv_norm_k, a.eps, lane);
-            f.owed = lane == row ? rstd / power : f.owed;
+        rstds<N>(rstd, a.ss, a.w.ss, a.ss_groups, first, count, ticket + a.w.ss_at, a.inv_norm_k,
+                 a.eps, lane);
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            f.owed = lane == first + c ? rstd[c] / power : f.owed;
         }
     }
     if (a.out == CU_MM_RESIDUAL) {
-        for (int row = first; row < end; row++) {
-            const float rstd = rstd_of(a.resid_ss, a.w.resid_ss, a.resid_groups, row,
-                                       ticket + a.w.old_at, a.inv_hidden, a.eps, lane);
-            f.power = lane == row ? near_power(rstd) : f.power;
+        rstds<N>(rstd, a.resid_ss, a.w.resid_ss, a.resid_groups, first, count, ticket + a.w.old_at,
+                 a.inv_hidden, a.eps, lane);
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            f.power = lane == first + c ? near_power(rstd[c]) : f.power;
         }
     }
     return f;
 }
 
-/* Batch rows first .. first + 3 of a tile from their sums. */
+/* Batch rows first .. first + N - 1 of a tile from their sums; ONE: they may be one. */
+template <int N, bool ONE>
 static __device__ __forceinline__ void finish_rows(const struct mm_op &a, int tile, int mat,
                                                    int first, int count, int lane, struct factors f,
-                                                   const struct before &b, float2 (&v)[MM90_COLS],
+                                                   const struct before &b, float2 (&v)[N],
                                                    uint32_t ticket)
 {
-    if (count - first == 1) {
+    if (ONE && count - first == 1) {
         finish<1>(a, tile, mat, count, first, lane, f, b, v, ticket);
     } else {
-        finish<MM90_COLS>(a, tile, mat, count, first, lane, f, b, v, ticket);
+        finish<N>(a, tile, mat, count, first, lane, f, b, v, ticket);
     }
 }
 
-static __device__ __forceinline__ int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-/* Takes the sums of runs, batch rows 8 (mine % NT) and up of the tiles that are by number
- * those of mine / NT. A tile that is one block's alone is finished here, others' sums are sent:
- * this waits for no other block but for what the link before makes. */
+/* Takes the sums of runs, some batch rows of the tiles that are by number those of a group. A
+ * tile that is one block's alone is finished here, others' sums are sent: this waits for no other
+ * block but for what the link before makes. */
 template <int NT, typename WARPS>
 static __device__ __forceinline__ void take_links(const struct mm90_args &g,
                                                   const struct mm90_room &room, int mine, int lane,
                                                   int count)
 {
-    const int group = mine / NT, first = 8 * (mine % NT);
+    constexpr int ROWS = WARPS::rows;
+    const int group = mine / WARPS::takers, first = ROWS * (mine % WARPS::takers);
     const uint32_t ticket = first_ticket(g);
     uint32_t turns = 0;
     for (int i = 0; i < g.n; i++) {
@@ -206,12 +219,16 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
             }
             const int mat = MM_META_MAT(at.meta);
             const bool last = MM_META_LAST(at.meta) != 0;
-            const bool whole = last && MM_META_PARTS(at.meta) == 1;
-            if (whole && !known) {
-                known = true;
-                f = factors_of90(a, lane, first, least(first + 8, count), ticket);
+            const bool whole = last && MM_META_PARTS(at.meta) == 1 && first < count;
+            struct before b;
+            if (whole) {
+                before_load<ROWS>(b, a, at.tile, mat, first, count, lane, ticket + a.w.old_at);
+                if (!known) {
+                    known = true;
+                    f = factors_of90<ROWS>(a, lane, first, count, ticket);
+                }
             }
-            float2 v[8];
+            float2 v[ROWS];
             kept_sums(v, a, at, first, count, odd, lane);
             mbar_wait(room.full + (uint32_t)group * 8, turns++ & 1);
             sum_take<NT, MM90_STREAM>(v, room.exchange, at.kind, first, count, lane);
@@ -220,20 +237,8 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
                 mbar_arrive(room.empty);
             }
             if (whole) {
-#pragma unroll
-                for (int h = 0; h < 8; h += MM90_COLS) {
-                    if (first + h < count) {
-                        float2 part[MM90_COLS];
-#pragma unroll
-                        for (int c = 0; c < MM90_COLS; c++) {
-                            part[c] = v[h + c];
-                        }
-                        struct before b;
-                        before_load<MM90_COLS>(b, a, at.tile, mat, first + h, count, lane,
-                                               ticket + a.w.old_at);
-                        finish_rows(a, at.tile, mat, first + h, count, lane, f, b, part, now);
-                    }
-                }
+                finish_rows<ROWS, WARPS::takers == 1>(a, at.tile, mat, first, count, lane, f, b, v,
+                                                      now);
             } else {
                 send_sums(v, a, at, first, count, odd, last ? now : MM90_KEPT, lane);
             }
@@ -241,13 +246,11 @@ static __device__ __forceinline__ void take_links(const struct mm90_args &g,
     }
 }
 
-/* Finishes the tiles of several contributions that are this block's, of every so many batch
- * rows those of warp `mine`. What it waits for comes from warps that do not wait for it in the
- * same link. */
-template <int FINISH>
-static __device__ __forceinline__ void finish_links(const struct mm90_args &g, int mine, int lane,
-                                                    int count)
+/* Finishes the tiles of several contributions that are this block's. What it waits for comes
+ * from warps that do not wait for it in the same link. */
+static __device__ __forceinline__ void finish_links(const struct mm90_args &g, int lane, int count)
 {
+    enum { ROWS = 4 };
     const uint32_t ticket = first_ticket(g);
     for (int i = 0; i < g.n; i++) {
         if (g.link[i].gdn) {
@@ -259,26 +262,43 @@ static __device__ __forceinline__ void finish_links(const struct mm90_args &g, i
         struct factors f = {1, 1};
         for (int at = begin; b0 < n && at < end; at++) {
             const int4 w = *(const int4 *)(a.finish + at); /* struct mm_finish */
-            for (int first = mine * MM90_COLS; first < count; first += FINISH * MM90_COLS) {
-                struct before b;
-                before_load<MM90_COLS>(b, a, w.x, w.y, first, count, lane, ticket + a.w.old_at);
-                if (at == begin) {
-                    const struct factors now =
-                        factors_of90(a, lane, first, least(first + MM90_COLS, count), ticket);
-                    f = lane >= first && lane < first + MM90_COLS ? now : f;
-                }
-                float2 v[MM90_COLS];
-                const uint32_t now = ticket + (uint32_t)i;
-                if (FINISH == 1 && count - first == 1) {
-                    gather<1, 2 * MM90_PARTS>(v, a, w.z, w.w, first, count, g.link[i].odd, now,
-                                              lane);
-                } else {
-                    gather<MM90_COLS, MM90_PARTS>(v, a, w.z, w.w, first, count, g.link[i].odd, now,
-                                                  lane);
-                }
-                finish_rows(a, w.x, w.y, first, count, lane, f, b, v, now);
+            struct before b;
+            before_load<ROWS>(b, a, w.x, w.y, 0, count, lane, ticket + a.w.old_at);
+            if (at == begin) {
+                f = factors_of90<ROWS>(a, lane, 0, count, ticket);
             }
+            float2 v[ROWS];
+            const uint32_t now = ticket + (uint32_t)i;
+            if (count == 1) {
+                gather<1, 2 * MM90_PARTS>(v, a, w.z, w.w, 0, count, g.link[i].odd, now, lane);
+            } else {
+                gather<ROWS, MM90_PARTS>(v, a, w.z, w.w, 0, count, g.link[i].odd, now, lane);
+            }
+            finish_rows<ROWS, true>(a, w.x, w.y, 0, count, lane, f, b, v, now);
         }
+    }
+}
+
+/* The same, of link i, by streaming warp `warp` when it is through with its runs: N batch rows of
+ * a tile at a time. Of all tiles and rows in order the first warps of all blocks have one each,
+ * then the second. */
+template <int N>
+static __device__ __forceinline__ void finish_shared(const struct mm90_args &g, int i, int warp,
+                                                     int lane, int count, uint32_t ticket)
+{
+    const struct mm_op &a = g.link[i].mm;
+    const int sets = (count + N - 1) / N;
+    const int end = (int)blockIdx.x < a.n_blocks ? a.n_finish * sets : 0;
+    for (int at = warp * a.n_blocks + (int)blockIdx.x; at < end; at += MM90_STREAM * a.n_blocks) {
+        const int4 w = *(const int4 *)(a.finish + at / sets); /* struct mm_finish */
+        const int first = at % sets * N;
+        struct before b;
+        before_load<N>(b, a, w.x, w.y, first, count, lane, ticket + a.w.old_at);
+        const struct factors f = factors_of90<N>(a, lane, first, count, ticket);
+        float2 v[N];
+        const uint32_t now = ticket + (uint32_t)i;
+        gather<N, MM90_PARTS>(v, a, w.z, w.w, first, count, g.link[i].odd, now, lane);
+        finish<N>(a, w.x, w.y, count, first, lane, f, b, v, now);
     }
 }
 

@@ -145,7 +145,7 @@ static __device__ __forceinline__ void put_silu(const struct mm_op &a, int tile,
         if (first + c < count) {
             const uint32_t other = __shfl_xor_sync(MM_ALL, odd ? h[c] : h[c + 1], 2);
             const int to = first + c + (odd ? 1 : 0);
-            if (to < count) {
+            if (to < count && (c + 1 < N || !odd)) {
                 put_pair(a, to, row & ~1, (uint16_t)(odd ? other : h[c]),
                          (uint16_t)(odd ? h[c + 1] : other), ticket);
             }

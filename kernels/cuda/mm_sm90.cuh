@@ -104,6 +104,8 @@ struct stream_sync {
 struct gdn_words {
     struct mm_words w;
     uint32_t from, to; /* tickets */
+    uint2 *halves;
+    int v_heads;
     struct asked {
         uint2 v;
     };
@@ -159,6 +161,19 @@ struct gdn_words {
         return make_float4(__uint_as_float(a.v[0].x), __uint_as_float(a.v[0].z),
                            __uint_as_float(a.v[1].x), __uint_as_float(a.v[1].z));
     }
+    __device__ __forceinline__ uint2 *half_at(int row, int h, int half) const
+    {
+        return halves + (row * v_heads + h) * 2 + half;
+    }
+    __device__ __forceinline__ void tell(int row, int h, int half, float v) const
+    {
+        st_word(half_at(row, h, half), __float_as_uint(v), to);
+    }
+    __device__ __forceinline__ float told(int row, int h, int half) const
+    {
+        const uint2 *from_half = half_at(row, h, half);
+        return word_value(ld_word(from_half), from_half, to);
+    }
     __device__ __forceinline__ void put(int row, int h, int lane, uint2 packed) const
     {
         st_ticket(w.out + (size_t)row * w.ld + h * (GDN_D / 2) + 2 * lane, packed.x, packed.y, to);
@@ -171,24 +186,40 @@ struct gdn_no_wait {
     }
 };
 
+template <int HALVES>
+static __device__ __forceinline__ void gdn_items(const struct mm90_args &g,
+                                                 const struct mm90_room &room, int i,
+                                                 uint32_t ticket)
+{
+    const struct cu_gdn &d = g.link[i].step.g;
+    const int items = d.v_heads * g.b.count[1] * HALVES;
+    const struct gdn_room at = gdn_room_at(room.x, g.b.rows);
+    const struct gdn_words ports = {g.link[i].step.w, ticket + g.link[i].step.w.x_at,
+                                    ticket + (uint32_t)i, g.link[i].step.halves, d.v_heads};
+    for (int item = (int)blockIdx.x; item < items; item += (int)gridDim.x) {
+        const int head = item / HALVES;
+        stream_sync()();
+        gdn_item<MM90_STREAM, HALVES>(g.b, d, g.link[i].step.p, head % d.v_heads, item % HALVES,
+                                      head / d.v_heads, (int)threadIdx.x, at, gdn_no_wait(),
+                                      stream_sync(), ports);
+    }
+    if ((int)blockIdx.x < items) {
+        stream_sync()();
+    }
+}
+
 /* DeltaNet: the block's heads and spans. Its shared memory is that of the streaming warps'
- * inputs; they keep together here. */
+ * inputs; they keep together here. With several rows a head takes long and is done by two
+ * blocks, where there are as many. */
+template <bool MANY>
 static __device__ __forceinline__ void stream_gdn(const struct mm90_args &g,
                                                   const struct mm90_room &room, int i,
                                                   uint32_t ticket)
 {
-    const struct cu_gdn &d = g.link[i].step.g;
-    const int items = d.v_heads * g.b.count[1];
-    const struct gdn_room at = gdn_room_at(room.x, g.b.rows);
-    const struct gdn_words ports = {g.link[i].step.w, ticket + g.link[i].step.w.x_at,
-                                    ticket + (uint32_t)i};
-    for (int item = (int)blockIdx.x; item < items; item += (int)gridDim.x) {
-        stream_sync()();
-        gdn_item<MM90_STREAM>(g.b, d, g.link[i].step.p, item % d.v_heads, item / d.v_heads,
-                              (int)threadIdx.x, at, gdn_no_wait(), stream_sync(), ports);
-    }
-    if ((int)blockIdx.x < items) {
-        stream_sync()();
+    if (MANY && 2 * g.link[i].step.g.v_heads * g.b.count[1] <= (int)gridDim.x) {
+        gdn_items<2>(g, room, i, ticket);
+    } else {
+        gdn_items<1>(g, room, i, ticket);
     }
 }
 
@@ -398,6 +429,18 @@ static __device__ __forceinline__ void stream_mm(const struct mm90_args &g,
     }
 }
 
+/* A product's runs and what else of it is this warp's. */
+template <int NT, typename WARPS>
+static __device__ __forceinline__ void stream_link(const struct mm90_args &g,
+                                                   const struct mm90_room &room, int i,
+                                                   struct stream &s, int warp, int lane, int count)
+{
+    stream_mm<NT, WARPS>(g, room, i, block_of(room, i), s, warp, lane, count);
+    if (WARPS::finish == 0) {
+        finish_shared<WARPS::finished>(g, i, warp, lane, count, s.ticket);
+    }
+}
+
 /* Every link in turn. What earlier kernels wrote is touched after pdl_wait only. */
 template <int NT, bool MANY>
 static __global__ void __launch_bounds__(mm90_warps<NT, MANY>::threads, 1)
@@ -418,7 +461,7 @@ static __global__ void __launch_bounds__(mm90_warps<NT, MANY>::threads, 1)
             mbar_init(room.ring_full + (uint32_t)s * 8, 1);
             mbar_init(room.ring_empty + (uint32_t)s * 8, MM90_STREAM);
         }
-        mbar_init(room.empty, NT);
+        mbar_init(room.empty, warps::takers);
         for (int i = 0; i < warps::groups; i++) {
             mbar_init(room.full + (uint32_t)i * 8, MM90_STREAM);
         }
@@ -428,9 +471,6 @@ static __global__ void __launch_bounds__(mm90_warps<NT, MANY>::threads, 1)
     /* The batch's tables came a kernel or more before the one that this may overlap. */
     const int count = (int)ld_relaxed(g.b.count);
     if (warp >= MM90_STREAM) {
-        if (warps::uneven) {
-            regs_dec<warps::other_regs>();
-        }
         if (warp == warps::producer) {
             produce(g, room, lane);
             return;
@@ -439,22 +479,19 @@ static __global__ void __launch_bounds__(mm90_warps<NT, MANY>::threads, 1)
         if (warp < warps::finish_0) {
             take_links<NT, warps>(g, room, warp - MM90_STREAM, lane, count);
         } else {
-            finish_links<warps::finish>(g, warp - warps::finish_0, lane, count);
+            finish_links(g, lane, count);
         }
         leave(g, room, warps::producer, lane);
         return;
-    }
-    if (warps::uneven) {
-        regs_inc<warps::stream_regs>();
     }
     pdl_wait();
     pdl_launch();
     struct stream s = {{0, 0}, 0, first_ticket(g)};
     for (int i = 0; i < g.n; i++) {
         if (g.link[i].gdn) {
-            stream_gdn(g, room, i, s.ticket);
+            stream_gdn<MANY>(g, room, i, s.ticket);
         } else {
-            stream_mm<NT, warps>(g, room, i, block_of(room, i), s, warp, lane, count);
+            stream_link<NT, warps>(g, room, i, s, warp, lane, count);
         }
     }
     leave(g, room, warps::producer, lane);

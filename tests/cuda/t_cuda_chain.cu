@@ -432,6 +432,7 @@ int main(void)
         test_refused(c);
         test_chain(c, 0);
         test_chain(c, 1);
+        test_chain(c, 2 * V_HEADS + 1); /* enough for two blocks to a head of DeltaNet */
     }
     return cut_end();
 }
