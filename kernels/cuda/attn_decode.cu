@@ -7,14 +7,13 @@
  * values are read once. Units are combined in groups of 8, then the groups, always in
  * ascending order. Partial results stay as accumulators lie in lanes.
  *
- * One block to a multiprocessor, or two when a row is deep (131,072 positions, us a layer:
- * fp16 159, not 199; fp8 109, not 139): eight warps compute; on sm_90 a ninth fills a ring of
+ * One block to a multiprocessor: eight warps compute; on sm_90 a ninth fills a ring of
  * slots by bulk copies, as far ahead as it holds, across splits, units and heads, and
  * starts before the kernel's predecessor has ended: rows cached earlier are older.
- * Cycles of a split with one row: 600 scores, 400 softmax with two barriers, 400
- * values; its 128 KB (fp16) take a multiprocessor's share of memory 7,900. At the
- * start: table, page (before the wait), projections, norm, one split, 3,500 in all; at
- * the end two arrivals with a merge each, 2,000 both.
+ * Microseconds with one row and fp8, by grids of 33 blocks: a split 2.2 (its bytes take a
+ * multiprocessor's share of memory 2.0), a unit's arrival, if every unit has its own, 4.5, the
+ * start and the last merges 9. Hence arrivals by group, and short units that count double where
+ * a block has many. 131,072 positions: fp8 102 us a layer, fp16 159.
  */
 #include <stddef.h>
 
@@ -31,7 +30,6 @@ enum {
     WORKERS = WARPS * 32,
     MAX_SLOTS = 12,
     STAGE_LD = 260, /* floats */
-    DEEP = 24,      /* splits of a multiprocessor from which on it has two blocks */
     TILE = AT_TILE
 };
 
@@ -524,12 +522,13 @@ static __device__ __forceinline__ void merge(const float *part, const float *ml,
     }
 }
 
-/* After the workers' stores: one more of n has arrived; true if it was the last. */
-static __device__ __forceinline__ bool last_of(uint32_t *counter, int n, uint32_t *flag, int tid)
+/* After the workers' stores: so many more of n have arrived; true if the last was among them. */
+static __device__ __forceinline__ bool last_of(uint32_t *counter, int more, int n, uint32_t *flag,
+                                               int tid)
 {
     workers_sync();
     if (tid == 0) {
-        const bool last = atom_add_acq_rel(counter, 1) == (uint32_t)n - 1;
+        const bool last = atom_add_acq_rel(counter, (uint32_t)more) == (uint32_t)(n - more);
         if (last) {
             *counter = 0;
         }
@@ -547,23 +546,31 @@ static __device__ __forceinline__ size_t tile_of(const struct decode_args &a,
     return ((size_t)head * units + unit) * a.rows + j->row;
 }
 
-/* Merges the unit's group when it is complete, and the groups when they are. */
+/* Units of a group that the block has stored and not told of yet: of so many there is one
+ * arrival, which costs more than a split. */
+struct arrival {
+    int job, head, group, n;
+};
+
+/* Merges their group when it is complete, and the groups when they are. */
 template <bool F8>
 static __device__ __forceinline__ void combine(const struct decode_args &a,
-                                               const struct attn_job *j, int head, int unit,
+                                               const struct attn_jobs *w, struct arrival of,
                                                unsigned char *scratch, uint32_t *flag, int warp,
                                                int lane, int tid)
 {
+    const struct attn_job *j = &w->job[of.job];
+    const int head = of.head, mine = of.group;
     const int tiles = (j->n * a.group + 7) / 8;
     const int units = unit_of(j->splits - 1) + 1, groups = (units + GROUP - 1) / GROUP;
     uint32_t *counter = a.counter + (size_t)(j->row * a.in.kv_heads + head) * GROUPS_MAX;
-    const int mine = unit / GROUP, left = units - mine * GROUP;
+    const int left = units - mine * GROUP;
     /* Level 0: units of a group; level 1: groups. How many is carried along: of a choice by
      * level within the loop, nvcc 13.0 overwrote the number of groups with the other one. */
-    int n = left < GROUP ? left : GROUP;
+    int n = left < GROUP ? left : GROUP, more = of.n;
 #pragma unroll 1
-    for (int level = 0;; level++, n = groups) {
-        if (!last_of(counter + (level ? GROUPS_MAX - 1 : mine), n, flag, tid)) {
+    for (int level = 0;; level++, n = groups, more = 1) {
+        if (!last_of(counter + (level ? GROUPS_MAX - 1 : mine), more, n, flag, tid)) {
             return;
         }
         const size_t from =
@@ -720,7 +727,19 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
     pdl_wait();
     int job = -1, head = -1;
     struct attn_unit u;
-    while (next_unit(w, &at, end, &u)) {
+    struct arrival done = {0, 0, 0, 0};
+    for (;;) {
+        const bool more = next_unit(w, &at, end, &u);
+        if (done.n > 0 && (!more || done.job != u.job || done.head != u.head ||
+                           done.group != unit_of(u.split) / GROUP)) {
+            combine<F8>(a, w, done, scratch, &sh->last, warp, lane, tid);
+            done.n = 0;
+        } else if (done.n > 0) {
+            workers_sync(); /* the unit before is through with shared memory */
+        }
+        if (!more) {
+            break;
+        }
         const struct attn_job *j = &w->job[u.job];
         struct fresh f = {u.split * AT_SPLIT, (u.split + u.n) * AT_SPLIT};
         f.f0 = f.f0 > j->fresh ? f.f0 : j->fresh;
@@ -902,7 +921,8 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
                     make_float4(m.x, l[i][0], m.y, l[i][1]);
             }
         }
-        combine<F8>(a, j, u.head, unit, scratch, &sh->last, warp, lane, tid);
+        done.job = u.job, done.head = u.head, done.group = unit / GROUP;
+        done.n++;
     }
 }
 
@@ -1049,9 +1069,7 @@ cudaError_t attn_decode_tuned(struct cu_ctx *c, const struct cu_batch *b, const 
     struct attn_tune t = *tune;
     const int splits = a->kv_heads * ((a->max_ctx + AT_SPLIT - 1) / AT_SPLIT); /* of a span */
     const int rows = (b->rows + b->spans - 1) / b->spans;
-    if (t.per_sm <= 0) {
-        t.per_sm = c->path == CU_SM90 && rows == 1 && splits >= DEEP * c->n_sm ? 2 : 1;
-    }
+    t.per_sm = t.per_sm > 0 ? t.per_sm : 1;
     const int blocks = t.grid > 0 ? t.grid : t.per_sm * c->n_sm;
     const int grid = b->rows * splits < blocks ? b->rows * splits : blocks;
     /* The kernel makes at least so many jobs of a span. */

@@ -13,6 +13,7 @@
 enum {
     AT_SPLIT = 128,
     AT_GROUP = 8,        /* units that are combined first */
+    AT_DEEP = 12,        /* splits of a block from which on the many short units count more */
     AT_GROUPS_MAX = 136, /* counters of a (row, head): two million positions, and the last */
     AT_TILE = 8 * AT_D   /* floats of the sums of 8 queries */
 };
@@ -34,6 +35,28 @@ static __host__ __device__ __forceinline__ int unit_first(int unit)
            : unit < 64  ? 64 + (unit - 48) * 4
            : unit < 112 ? 128 + (unit - 64) * 8
                         : 512 + (unit - 112) * 16;
+}
+
+/* What lies before a unit costs, and what n splits of a head do; each: what a unit costs beside
+ * its splits, in splits. */
+static __host__ __device__ __forceinline__ int unit_cost(int unit, int each)
+{
+    return unit_first(unit) + each * unit;
+}
+
+static __host__ __device__ __forceinline__ int splits_cost(int n, int each)
+{
+    return n + each * (unit_of(n - 1) + 1);
+}
+
+/* The unit that cost number c of a head belongs to. */
+static __host__ __device__ __forceinline__ int unit_at(int c, int each)
+{
+    return c < unit_cost(32, each)    ? c / (1 + each)
+           : c < unit_cost(48, each)  ? 32 + (c - unit_cost(32, each)) / (2 + each)
+           : c < unit_cost(64, each)  ? 48 + (c - unit_cost(48, each)) / (4 + each)
+           : c < unit_cost(112, each) ? 64 + (c - unit_cost(64, each)) / (8 + each)
+                                      : 112 + (c - unit_cost(112, each)) / (16 + each);
 }
 
 /* Where the partial results of a step lie in its work memory, in bytes: counters, then
@@ -60,16 +83,18 @@ static inline struct attn_layout attn_layout_of(int kv_heads, int max_ctx, int r
     return w;
 }
 
-/* Some rows of a span; all spans' make the list of work. Its splits of head 0, then
- * head 1 and so on are numbers base ... of the whole work. */
+/* Some rows of a span; all spans' make the list of work. What its units of head 0 cost, then
+ * those of head 1 and so on, are numbers base ... of the whole work. */
 struct attn_job {
     int row, n, pos; /* first row, its position */
     int fresh;       /* position of the span's first row: cached from here on now */
     int span_row;    /* that row */
     int page, splits, base;
+    int cost; /* of a head */
 };
 struct attn_jobs {
     int n, total;
+    int each; /* of unit_cost: blocks with a large share would get too many short units */
     struct attn_job job[CU_ROWS];
 };
 
@@ -77,8 +102,7 @@ struct attn_unit {
     int job, head, split, n;
 };
 
-/* The part of the work from *at to end is one block's; the next unit whose first split
- * lies in it. */
+/* The part of the work from *at to end is one block's; the next unit that begins in it. */
 static __device__ __forceinline__ bool next_unit(const struct attn_jobs *w, int *at, int end,
                                                  struct attn_unit *u)
 {
@@ -87,14 +111,14 @@ static __device__ __forceinline__ bool next_unit(const struct attn_jobs *w, int 
         while (j + 1 < w->n && w->job[j + 1].base <= *at) {
             j++;
         }
-        const int splits = w->job[j].splits;
+        const int splits = w->job[j].splits, cost = w->job[j].cost, each = w->each;
         const int rel = *at - w->job[j].base;
-        const int head = rel / splits, split = rel % splits;
-        const int unit = unit_of(split), past = unit_first(unit + 1);
-        const int n = (past < splits ? past : splits) - split;
-        *at += n;
-        if (unit_first(unit) == split) {
-            u->job = j, u->head = head, u->split = split, u->n = n;
+        const int head = rel / cost, c = rel % cost;
+        const int unit = unit_at(c, each), first = unit_first(unit);
+        const int past = unit_first(unit + 1) < splits ? unit_first(unit + 1) : splits;
+        *at += past + each * (unit + 1) - c;
+        if (unit_cost(unit, each) == c) {
+            u->job = j, u->head = head, u->split = first, u->n = past - first;
             return true;
         }
     }
@@ -128,6 +152,7 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
     s.n = lane < there ? s.n : 0;
     const int all = s.n > 0 ? ((s.pos + s.n - 1) / AT_SPLIT + 1) * kv_heads : 0;
     const int splits = __shfl_sync(AT_ALL, lanes_before(all, lane), CU_ROWS);
+    const int each = splits >= AT_DEEP * (int)gridDim.x ? 1 : 0;
     const int want = splits > 0 ? (int)gridDim.x / splits : 1;
     int parts = (s.n + most - 1) / most;
     parts = parts > want ? parts : want < s.n ? want : s.n;
@@ -136,11 +161,12 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
     int mine = 0;
     for (int r = 0; r < s.n; r += rows) {
         const int last = r + rows < s.n ? r + rows : s.n;
-        mine += ((s.pos + last - 1) / AT_SPLIT + 1) * kv_heads;
+        mine += splits_cost((s.pos + last - 1) / AT_SPLIT + 1, each) * kv_heads;
     }
     int at = lanes_before(jobs, lane), base = lanes_before(mine, lane);
     if (lane == CU_ROWS) { /* the lane after the last span's */
         w->n = at;
+        w->each = each;
         w->total = base;
     }
     for (int r = 0; r < s.n && at < CU_ROWS; r += rows, at++) {
@@ -153,7 +179,8 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
         j->page = s.page;
         j->splits = (j->pos + j->n - 1) / AT_SPLIT + 1;
         j->base = base;
-        base += j->splits * kv_heads;
+        j->cost = splits_cost(j->splits, each);
+        base += j->cost * kv_heads;
     }
 }
 

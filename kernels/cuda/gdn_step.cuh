@@ -9,9 +9,9 @@
  *
  * 16 warps, or 8 that do two warps' parts each, or twice 8 in two blocks that have half the
  * columns each and tell each other the sums of squares for the norm. A thread keeps 8 keys by 4
- * columns of S for a part; one barrier a row adds up the keys. Every sum has the same order whatever the rows. q and
- * k channels are convolved by every head that shares them; the first writes their state. Bytes: 64
- * KB read and 64 KB written per head and span.
+ * columns of S for a part; one barrier a row adds up the keys. Every sum has the same order
+ * whatever the rows. q and k channels are convolved by every head that shares them; the first
+ * writes their state. Bytes: 64 KB read and 64 KB written per head and span.
  */
 #include "kernels/cuda/gdn.cuh"
 
@@ -250,8 +250,8 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
     constexpr int COLS = GDN_D / HALVES, COL_WARPS = GDN_COL_WARPS / HALVES;
     constexpr int ALL_CHANNELS = 2 * GDN_D + COLS;
     constexpr int CHANNELS = (ALL_CHANNELS + THREADS - 1) / THREADS; /* of a thread */
-    constexpr int ROWS = 4;                                    /* asked for at a time */
-    const int col = warp % COL_WARPS * 32 + lane % 8 * 4; /* of this half */
+    constexpr int ROWS = 4;                                          /* asked for at a time */
+    const int col = warp % COL_WARPS * 32 + lane % 8 * 4;            /* of this half */
     const int key_warp = warp / COL_WARPS, key = key_warp * 32 + lane / 8 * 8;
     constexpr int KEYS = 32 * GDN_KEY_WARPS / PARTS; /* from a part's keys to the next's */
     float *state = g.state.s + (size_t)span.slot * g.state.s_stride +
@@ -307,7 +307,8 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
         ch[j] = gdn_channel_of(tid + j * THREADS, kh, g.k_heads, h, COLS * half);
         col_of[j] = g.col_qkv + ch[j];
     }
-    const int channels_here = tid + (CHANNELS - 1) * THREADS < ALL_CHANNELS ? CHANNELS : CHANNELS - 1;
+    const int channels_here =
+        tid + (CHANNELS - 1) * THREADS < ALL_CHANNELS ? CHANNELS : CHANNELS - 1;
     for (int r0 = 0; r0 < n; r0 += ROWS) {
         typename PORTS::asked in[CHANNELS][ROWS] = {};
         const int rows = n - r0 < ROWS ? n - r0 : ROWS;
@@ -348,8 +349,7 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
 #pragma unroll
     for (int j = 0; j < CHANNELS; j++) {
         const int c = tid + j * THREADS;
-        if (j < channels_here && (c >= 256 || (h % share == 0 && half == 0)) &&
-            !p.hold) {
+        if (j < channels_here && (c >= 256 || (h % share == 0 && half == 0)) && !p.hold) {
             conv_new[ch[j]] = old[j][0];
             conv_new[ch[j] + channels] = old[j][1];
             conv_new[ch[j] + 2 * channels] = old[j][2];

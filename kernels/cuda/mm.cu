@@ -3,7 +3,7 @@
 #include "kernels/cuda/mm_sm80.cuh"
 #include "kernels/cuda/mm_sm90.cuh"
 
-enum { SMEM_SM90 = 227 << 10, FLYING = 3, FLYING_MANY = 2, FEW_ROWS = 3 };
+enum { SMEM_SM90 = 227 << 10, FLYING = 3, FLYING_MANY = 2, FEW_ROWS = 2 };
 static const uint32_t STEPS_AT_ONCE = 10; /* of a streaming warp: 5,120 inputs of a row */
 static const uint32_t stages_least = 2, stages_most = 12;
 

@@ -9,8 +9,9 @@
  *
  * Eight streaming warps take a stage's steps by number: step s of K is warp s % 8's, which
  * brings the inputs of its steps to shared memory itself, so that warps wait for nothing but
- * their own inputs. Other warps take the sums of runs, a tile each in turn, and finish tiles
- * or send contributions to them; yet others finish tiles of several contributions. All that
+ * their own inputs. Other warps take the sums of runs and finish tiles or send contributions to
+ * them; tiles of several contributions are finished by yet another warp, or, with many rows, by
+ * streaming warps at the end of a link. All that
  * blocks hand to each other, contributions to a tile as well as what one link makes for the
  * next, travels as words of 8 bytes, value and ticket: a reader needs neither fence nor
  * counter, it sees by the ticket that the value is there.
