@@ -1,0 +1,50 @@
+#!/bin/bash
+# A stored conversation on the screen and in lines: what was said is there, what
+# cannot be gone on with is told. TAP.
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+
+args='--resume 7'
+begin 80 24
+wait_for 'fake q8, on cpu script|fake q8  cpu'
+must '^ you '
+must '│ An old question\?'
+must '▸ thought for [0-9.]+ s, 5 tokens'
+must '│ An old answer\.'
+must 'interrupted'
+must 'resumed; /new starts another conversation'
+say hello
+wait_for 'got 5 bytes, 1 lines'
+must '│ An old answer\.'
+key C-d
+wait_for '^rc=0'
+must '^quasar --resume 7 goes on with this conversation'
+result 'a conversation is gone on with, and how to do so again is told'
+
+args='--resume 8'
+begin 80 24
+wait_for 'conversation 8 is open in another quasar \(process 1\)'
+must 'a line that was recovered'
+must_not 'An old'
+say hello
+wait_for 'got 5 bytes, 1 lines'
+key C-d
+wait_for '^rc=0'
+must_not '^quasar --resume'
+result 'one that another process has open: a new one, and a line'
+
+args='--resume 9'
+shell 80 24
+program
+wait_for '^rc=1'
+must '^quasar: conversation 9 is open in another quasar'
+result 'one that was asked for by name: status 1'
+
+args='--plain --resume 7'
+shell 80 24
+program
+wait_for 'Resumed conversation 7, 2 messages\.'
+must '^Model: An old answer\.'
+wait_for '^You:'
+result 'in lines'
+
+finish
