@@ -6,7 +6,7 @@ q=${QUASAR_BIN:?}
 m=$src/models/demo.qsr
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-echo 1..25
+echo 1..26
 n=0
 result() { # result TEXT STATUS
     n=$((n + 1))
@@ -79,6 +79,14 @@ fi
 result '--backend cuda is refused with the remedy' $rc
 score --tokens 1,2,3 --ctx 64 --json && ! score --tokens "$(seq -s, 1 80)" --ctx 64 && grep -q '64 tokens' "$tmp/err"
 result 'the window is a limit' $?
+
+"$q" bench -m "$m" --backend cpu --threads 1 --reps 1 --what kv --kv k5v3 --depth 300 --json >"$tmp/out" 2>"$tmp/err"
+rc=$?
+for key in kv_format token_bytes kv_bytes kv_tokens ms_per_step ms_at_0 kv_ms kv_read_bytes gb_s fraction_of_read_bandwidth; do
+    grep -q "\"$key\":" "$tmp/out" || rc=1
+done
+grep -q '"token_bytes":792,' "$tmp/out" || rc=1 # three layers of one head, 164 + 100
+result 'bench tells what a cache format takes' $rc
 
 "$q" bench -m "$m" --backend cpu --threads 1 --reps 1 --rows 1,3 --depth 0,70 --prompt-tokens 65 --json >"$tmp/out" 2>"$tmp/err"
 rc=$?

@@ -17,6 +17,7 @@
 #include "cmd/model.h"
 #include "cmd/startup.h"
 #include "cmd/synth.h"
+#include "kernels/backend.h"
 
 #define MAX_LIST     32
 #define MAX_STEPS    64
@@ -200,6 +201,43 @@ static int bench_decode(struct bench *b, int depth, int rows, struct err *e)
     return 0;
 }
 
+/* What the cache takes, and what reading it takes: a step at this depth less one at depth
+ * 0, beside the bytes of keys and values that it read. */
+static int bench_kv(struct bench *b, int depth, struct err *e)
+{
+    const struct engine_plan *m = &engine_info(b->g)->memory;
+    const uint64_t token = m->page / BE_PAGE;
+    const uint64_t bytes = engine_bytes_per_row(b->g, depth) - engine_bytes_per_row(b->g, 0);
+    double ms[2] = {0}, launches = 0;
+    int rc = 0;
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        int seq[2] = {-1, -1};
+        rc = bench_fill(b, i ? depth : 0, &seq[0], e);
+        rc = rc < 0 ? rc : engine_seq_open(b->g, &seq[1], e);
+        rc = rc < 0 ? rc : time_decode(b, seq[0], &seq[1], 1, &ms[i], &launches, e);
+        engine_seq_close(b->g, seq[0]);
+        engine_seq_close(b->g, seq[1]);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    const double more = ms[1] - ms[0], gb_s = more > 0 ? (double)bytes / 1e6 / more : 0;
+    bench_add(b, json_pack("{s:s, s:s, s:i, s:I, s:I, s:i, s:f, s:f, s:f, s:I, s:f, s:f}", "what",
+                           "kv", "kv_format", m->kv_format, "depth", depth, "token_bytes",
+                           (json_int_t)token, "kv_bytes", (json_int_t)m->kv, "kv_tokens", m->tokens,
+                           "ms_per_step", ms[1], "ms_at_0", ms[0], "kv_ms", more, "kv_read_bytes",
+                           (json_int_t)bytes, "gb_s", gb_s, "fraction_of_read_bandwidth",
+                           gb_s / b->bw.read));
+    if (!b->json) {
+        printf("kv       depth %6d  %s: %d bytes a token, %d tokens in %.2f GB; %9.3f ms/step, of "
+               "which %.3f for %.1f MB of keys and values  %6.1f GB/s  %3.0f %% of reading\n",
+               depth, m->kv_format, (int)token, m->tokens, (double)m->kv / 1e9, ms[1], more,
+               (double)bytes / 1e6, gb_s, 100 * gb_s / b->bw.read);
+        fflush(stdout);
+    }
+    return 0;
+}
+
 /* Chained drafts of the MTP layer; the time of one. */
 static int bench_draft(struct bench *b, int depth, struct err *e)
 {
@@ -295,12 +333,13 @@ enum what {
     W_SPEC,
     W_RESTORE,
     W_PROFILE,
+    W_KV,
     W_COUNT
 };
 
-static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft",   "ttft",   "start",
-                                                "verify", "spec",    "restore", "profile"};
-#define WHATS "decode, prefill, draft, ttft, start, verify, spec, restore, profile"
+static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft",   "ttft",    "start",
+                                                "verify", "spec",    "restore", "profile", "kv"};
+#define WHATS "decode, prefill, draft, ttft, start, verify, spec, restore, profile, kv"
 
 struct plan {
     bool what[W_COUNT], one_seq;
@@ -362,6 +401,9 @@ static int measure(struct bench *b, const struct conf *cf, const struct plan *p,
         const int depth = p->depth.v[d];
         for (int i = 0; p->what[W_DECODE] && i < p->rows.n && rc == 0; i++) {
             rc = bench_decode(b, depth, p->rows.v[i], e);
+        }
+        if (p->what[W_KV] && rc == 0) {
+            rc = bench_kv(b, depth, e);
         }
         for (int i = 0; p->what[W_VERIFY] && i < p->rows.n && rc == 0; i++) {
             rc = bench_verify(b, depth, p->rows.v[i], e);
