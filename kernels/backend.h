@@ -36,9 +36,15 @@
 /* Formats of keys and values (kernels/kvq.h). F8: E4M3, saturating, no scale; the rest in
  * bits of a key and of a value. */
 enum be_kv { BE_KV_F32, BE_KV_F16, BE_KV_F8, BE_KV_K8V4, BE_KV_K5V3, BE_KV_K3V3 };
+#ifdef __cplusplus
+extern "C" {
+#endif
 const char *be_kv_name(enum be_kv kv); /* "k5v3" */
 /* Bytes that a token takes in one layer, keys and values of all heads. */
 size_t be_kv_bytes(enum be_kv kv, int kv_heads);
+#ifdef __cplusplus
+}
+#endif
 
 enum be_mode {
     BE_PREFILL, /* DeltaNet by blocks of BE_BLOCK; spans start on the grid, or

@@ -7,6 +7,13 @@
 
 #include "kernels/backend.h"
 
+/* Inline on the host and, compiled by nvcc, on the device. */
+#ifdef __CUDACC__
+#define KVQ_FN static __host__ __device__ __forceinline__
+#else
+#define KVQ_FN static inline
+#endif
+
 /*
  * How a head's 256 keys or values of one token are stored (docs/kv.md). The packed
  * forms turn numbers into codes here, for both backends; where the CUDA backend puts
@@ -30,7 +37,7 @@ enum {
 };
 
 /* What a format keeps keys as; values with which = 1. */
-static inline enum kvq_kind kvq_of(enum be_kv kv, int which)
+KVQ_FN enum kvq_kind kvq_of(enum be_kv kv, int which)
 {
     switch (kv) {
     case BE_KV_F32:
@@ -50,7 +57,7 @@ static inline enum kvq_kind kvq_of(enum be_kv kv, int which)
 }
 
 /* Bytes of a head's row of 256. */
-static inline size_t kvq_row_bytes(enum kvq_kind k)
+KVQ_FN size_t kvq_row_bytes(enum kvq_kind k)
 {
     switch (k) {
     case KVQ_F32:
@@ -71,12 +78,12 @@ static inline size_t kvq_row_bytes(enum kvq_kind k)
     return 0;
 }
 
-static inline bool kvq_packed(enum kvq_kind k)
+KVQ_FN bool kvq_packed(enum kvq_kind k)
 {
     return k >= KVQ_B8;
 }
 
-static inline bool kvq_turned(enum kvq_kind k)
+KVQ_FN bool kvq_turned(enum kvq_kind k)
 {
     return k >= KVQ_T5;
 }
@@ -87,6 +94,11 @@ struct kvq_codes {
     int8_t code[BE_HEAD_DIM];
     uint16_t scale[BE_HEAD_DIM / KVQ_GROUP];
 };
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Of a packed kind; x is the row as it comes. */
 void kvq_quantise(enum kvq_kind k, const float *x, struct kvq_codes *out);
 
@@ -113,5 +125,9 @@ void kvq_turn_back(enum kvq_kind k, float *x);
 
 /* Row `row` of made-up keys (values: which = 1) between -1 and 1, stored. */
 void kvq_made_up(enum kvq_kind k, int row, int which, uint8_t *out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

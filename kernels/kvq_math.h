@@ -5,18 +5,13 @@
 #include <stdint.h>
 #include <string.h>
 
-/*
- * Elements of the packed cache formats (kvq.h), for the host and, compiled by nvcc,
- * for the device: tables, and the few operations whose rounding decides a code. No
- * product here is added to anything, so that no compiler can fuse what another does
- * not; sums that matter name their fma.
- */
-#ifdef __CUDACC__
-#define KVQ_FN static __host__ __device__ __forceinline__
-#else
-#define KVQ_FN static inline
-#endif
+#include "kernels/kvq.h"
 
+/*
+ * Elements of the packed cache formats, for the host and the device: tables, and the few operations
+ * whose rounding decides a code. No product here is added to anything, so that no compiler can fuse
+ * what another does not; sums that matter name their fma.
+ */
 /* Signs before (and of T3, T5 after) the transform: bit i % 32 of word i / 32 set: -1. */
 #define KVQ_S1                                                                                     \
     {                                                                                              \

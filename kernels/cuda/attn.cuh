@@ -12,6 +12,9 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row.cuh"
 
+/* What a kernel is made for: its template parameter F8. */
+enum { AT_F16, AT_F8, AT_PACKED };
+
 enum {
     AT_D = BE_HEAD_DIM,
     AT_BLOCK = 8192 /* 64 rows of 128 bytes, in the cache and in shared memory */
@@ -82,7 +85,7 @@ static inline cudaError_t attn_smem_limit(const struct cu_ctx *c, int *bytes)
 /* What both refuse. */
 static inline cudaError_t attn_check(const struct cu_attn *a)
 {
-    if (a->kv != BE_KV_F16 && a->kv != BE_KV_F8) {
+    if (a->kv == BE_KV_F32) {
         return cudaErrorNotSupported;
     }
     const int group = a->kv_heads > 0 ? a->q_heads / a->kv_heads : 0;

@@ -17,6 +17,7 @@
  */
 #include <stddef.h>
 
+#include "kernels/cuda/attn_packed.cuh"
 #include "kernels/cuda/attn_units.cuh"
 
 namespace
@@ -46,6 +47,8 @@ struct decode_args {
     float *whole, *whole_ml; /* the same of groups */
     int rows, units, groups;
     int spans, slots;
+    enum be_kv kv;
+    int slot_bytes, key_bytes, value_bytes; /* of packed formats: of a slot, of tiles */
     int group, inverse; /* query heads of a key head; 65536 / group, rounded up */
 };
 
@@ -104,7 +107,8 @@ static __device__ __forceinline__ void workers_sync(void)
 struct walk {
     int at, end; /* the rest of the share */
     struct attn_unit u;
-    int split;                        /* next, of u */
+    int split; /* next, of u */
+    const uint8_t *values;
     int job, number, page, next_page; /* page `number` of the job's table, and the one after */
 };
 
@@ -117,14 +121,26 @@ static __device__ __forceinline__ struct walk walk_from(int at, int end)
     return k;
 }
 
-/* Keys of the next split, and how many rows of it were cached before; or NULL. A page's
- * number is asked for one page ahead. */
-template <bool F8>
+/* Bytes of 64 rows of keys, or of values. */
+template <int F8>
+static __device__ __forceinline__ int tile_bytes(const struct decode_args &a, int which)
+{
+    return F8 == AT_PACKED ? which ? a.value_bytes : a.key_bytes : HALF * (F8 ? 256 : 512);
+}
+
+template <int F8> static __device__ __forceinline__ int slot_size(const struct decode_args &a)
+{
+    return F8 == AT_PACKED ? a.slot_bytes : HALF * (F8 ? 256 : 512);
+}
+
+/* Keys of the next split (values: in k), and how many rows of it were cached before; or
+ * NULL. A page's number is asked for one page ahead. */
+template <int F8>
 static __device__ __forceinline__ const uint8_t *walk_next(const struct decode_args &a,
                                                            const struct attn_jobs *w,
                                                            struct walk *k, int *cached)
 {
-    constexpr int row_bytes = F8 ? 256 : 512, of_page = BE_PAGE / AT_SPLIT;
+    constexpr int of_page = BE_PAGE / AT_SPLIT;
     if (k->split == k->u.split + k->u.n) {
         if (!next_unit(w, &k->at, k->end, &k->u)) {
             return NULL;
@@ -141,8 +157,12 @@ static __device__ __forceinline__ const uint8_t *walk_next(const struct decode_a
         k->number = number;
     }
     *cached = j->fresh - k->split * AT_SPLIT;
-    return kv_head(a.in, k->page, 0, k->u.head, row_bytes) +
-           k->split++ % of_page * AT_SPLIT * row_bytes;
+    const int keys = tile_bytes<F8>(a, 0), values = tile_bytes<F8>(a, 1);
+    const int tile = k->split++ % of_page * (AT_SPLIT / HALF);
+    const uint8_t *page = a.in.cache + (size_t)k->page * a.in.page_stride;
+    k->values = page + (size_t)(a.in.kv_heads * keys + k->u.head * values) * (BE_PAGE / HALF) +
+                (size_t)(tile * values);
+    return page + (size_t)(k->u.head * keys) * (BE_PAGE / HALF) + (size_t)(tile * keys);
 }
 
 struct ring {
@@ -160,25 +180,27 @@ static __device__ __forceinline__ void ring_next(struct ring *r)
 }
 
 /* By one thread: all fills of a share, as slots become free. */
-template <bool F8>
+template <int F8>
 static __device__ void fill_bulk(const struct decode_args &a, const struct attn_jobs *w,
                                  struct ring r, struct walk k)
 {
-    constexpr int row_bytes = F8 ? 256 : 512, slot_bytes = HALF * row_bytes;
-    const size_t values = (size_t)a.in.kv_heads * (BE_PAGE * row_bytes);
+    constexpr int row_bytes = F8 ? 256 : 512;
+    const int slot_bytes = slot_size<F8>(a);
     int cached = 0;
     const uint8_t *keys;
     while ((keys = walk_next<F8>(a, w, &k, &cached)) != NULL) {
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
-            const uint8_t *src = keys + i % 2 * slot_bytes + (i < 2 ? 0 : values);
+            const int bytes = tile_bytes<F8>(a, i / 2);
+            const uint8_t *src = (i < 2 ? keys : k.values) + i % 2 * bytes;
             const int n = cached - i % 2 * HALF;
             const uint32_t dst = r.base + (uint32_t)(r.slot * slot_bytes);
             const uint32_t full = r.full + 8 * (uint32_t)r.slot;
             mbar_wait(r.empty + 8 * (uint32_t)r.slot, r.phase ^ 1);
-            if (n >= HALF) {
-                mbar_arrive_expect(full, slot_bytes);
-                bulk_load(dst, src, slot_bytes, full);
+            /* Planes have no rows: what is stale in them is patched, or seen by none. */
+            if (n >= HALF || (F8 == AT_PACKED && n > 0)) {
+                mbar_arrive_expect(full, (uint32_t)bytes);
+                bulk_load(dst, src, (uint32_t)bytes, full);
             } else if (n > 0) {
                 mbar_arrive_expect(full, (uint32_t)(n * row_bytes));
 #pragma unroll 1
@@ -200,22 +222,22 @@ struct feed {
     int cached, part, slot;
 };
 
-template <bool F8>
+template <int F8>
 static __device__ void fill_async(const struct decode_args &a, const struct attn_jobs *w,
                                   const struct ring *r, struct feed *f, int tid)
 {
-    constexpr int row_bytes = F8 ? 256 : 512, slot_bytes = HALF * row_bytes;
+    const int slot_bytes = slot_size<F8>(a);
     if (f->part == 4) {
         f->part = 0;
         f->keys = walk_next<F8>(a, w, &f->k, &f->cached);
     }
     if (f->keys) {
-        const uint8_t *src = f->keys + f->part % 2 * slot_bytes +
-                             (f->part < 2 ? 0 : (size_t)a.in.kv_heads * (BE_PAGE * row_bytes));
+        const int bytes = tile_bytes<F8>(a, f->part / 2);
+        const uint8_t *src = (f->part < 2 ? f->keys : f->k.values) + f->part % 2 * bytes;
         const int n = f->cached - f->part % 2 * HALF;
         const uint32_t dst = r->base + (uint32_t)(f->slot * slot_bytes);
-        for (int i = tid; i < slot_bytes / 16; i += WORKERS) {
-            if (i % 512 / 8 < n) {
+        for (int i = tid; i < bytes / 16; i += WORKERS) {
+            if (F8 == AT_PACKED ? n > 0 : i % 512 / 8 < n) {
                 cp_async16(dst + 16 * (uint32_t)i, src + 16 * i);
             }
         }
@@ -228,7 +250,7 @@ static __device__ void fill_async(const struct decode_args &a, const struct attn
 /* The slot that is next is there. Also for a warp that does not read it: one that went on
  * could leave a slot twice before others had left it once, and the ring would be filled
  * under their hands. */
-template <bool BULK, bool F8>
+template <bool BULK, int F8>
 static __device__ __forceinline__ void slot_wait(const struct decode_args &a,
                                                  const struct attn_jobs *w, const struct ring *r,
                                                  struct feed *f, int tid)
@@ -263,7 +285,7 @@ template <bool BULK> static __device__ __forceinline__ void slot_done(struct rin
 
 /* s += keys (16 to a tile) * queries. row: of the slot, the warp's first; q: its first
  * query tile. */
-template <bool F8, int NT>
+template <int F8, int NT>
 static __device__ __forceinline__ void scores(float (*s)[shape<NT>::tiles][4], uint32_t slot,
                                               uint32_t q, int row, int lane)
 {
@@ -309,7 +331,7 @@ static __device__ __forceinline__ void scores(float (*s)[shape<NT>::tiles][4], u
 
 /* o += values (32 elements of this warp) * weights, over n keys of the slot (a multiple
  * of 32), key0 ... of the split; l += weights, of the query tiles that the warp has. */
-template <bool F8, int NT>
+template <int F8, int NT>
 static __device__ __forceinline__ void values(float (*o)[NT][4], float (*l)[4], uint32_t slot,
                                               uint32_t p, int key0, int n_keys, int warp, int lane)
 {
@@ -398,7 +420,7 @@ struct frag {
 };
 
 /* Through shared memory: a warp gets a query. */
-template <bool F8>
+template <int F8>
 static __device__ __forceinline__ void finish_tile(const struct decode_args &a,
                                                    const struct attn_job *j, int head, int tile,
                                                    const struct frag *r, unsigned char *scratch,
@@ -430,6 +452,9 @@ static __device__ __forceinline__ void finish_tile(const struct decode_args &a,
         for (int i = 0; i < 8; i += 4) {
             const float4 v = *(const float4 *)(stage + warp * STAGE_LD + 8 * lane + i);
             o[i] = v.x, o[i + 1] = v.y, o[i + 2] = v.z, o[i + 3] = v.w;
+        }
+        if (F8 == AT_PACKED) {
+            kv_turn(kvq_of(a.kv, 1), true, o, lane);
         }
         finish(a, row, qh, o, gate, lane);
     }
@@ -553,7 +578,7 @@ struct arrival {
 };
 
 /* Merges their group when it is complete, and the groups when they are. */
-template <bool F8>
+template <int F8>
 static __device__ __forceinline__ void combine(const struct decode_args &a,
                                                const struct attn_jobs *w, struct arrival of,
                                                unsigned char *scratch, uint32_t *flag, int warp,
@@ -624,13 +649,14 @@ static __device__ __forceinline__ void store_query(unsigned char *q, int row, co
 
 /* Queries of the job (when they changed) and the new rows of the unit; new rows of the
  * job are stored in the cache too. */
-template <bool F8, int NT>
+template <int F8, int NT>
 static __device__ __forceinline__ void prepare(const struct decode_args &a,
                                                const struct attn_job *j, int head, struct fresh f,
                                                bool again, struct shared<NT> *sh,
                                                unsigned char *scratch, int warp, int lane, int tid)
 {
-    constexpr int row_bytes = F8 ? 256 : 512, at_once = shape<NT>::at_once;
+    constexpr int row_bytes = F8 == AT_PACKED ? KV_FRESH : F8 ? 256 : 512;
+    constexpr int at_once = F8 == AT_PACKED ? 1 : shape<NT>::at_once;
     const int queries = again ? 0 : j->n * a.group;
     const int rows = f.f1 > f.f0 ? f.f1 - f.f0 : 0, all = queries + 2 * rows;
 #pragma unroll 1
@@ -660,19 +686,33 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
                 turn_row(x[i], w[i], c[i], z[i], a.in.eps, lane);
             }
             if (fresh < 0) {
-                store_query<F8>(sh->q, item[i], x[i], lane);
+                if (F8 == AT_PACKED) {
+                    kv_turn(kvq_of(a.kv, 0), false, x[i], lane);
+                    kv_store_query(kvq_of(a.kv, 0), sh->q, item[i], x[i], lane);
+                } else {
+                    store_query<F8 == AT_F8>(sh->q, item[i], x[i], lane);
+                }
                 continue;
             }
             const int pos = f.f0 + (value ? fresh - rows : fresh);
             unsigned char *to = scratch + (value * a.rows + pos - f.f0) * row_bytes;
+            if (F8 == AT_PACKED) {
+                const struct kv_lane v = kv_encode(kvq_of(a.kv, value), kv_row_of(x[i]), lane);
+                kv_keep(to, lane, &v);
+                if (pos >= j->pos) {
+                    kv_put(a.kv, value, kv_tile(a.in, a.kv, page[i], value, head, pos % BE_PAGE),
+                           pos % HALF, lane, v);
+                }
+                continue;
+            }
             if (F8) {
                 *(uint2 *)(to + lane * 8) = pack_f8(x[i]);
             } else {
                 *(uint4 *)(to + lane * 16) = pack_f16(x[i]);
             }
             if (pos >= j->pos) {
-                store_kv<F8>(kv_head(a.in, page[i], value, head, row_bytes), pos % BE_PAGE, x[i],
-                             lane);
+                store_kv<F8 == AT_F8>(kv_head(a.in, page[i], value, head, row_bytes), pos % BE_PAGE,
+                                      x[i], lane);
             }
         }
     }
@@ -684,14 +724,25 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
 
 /* Puts the new rows into a slot that begins at position `pos` of the sequence, and zeros
  * behind them as far as `values` reads; then all of the slot is there for all. */
-template <bool BULK, bool F8>
-static __device__ void patch(const unsigned char *scratch, unsigned char *slot, int rows, int pos,
-                             int which, struct fresh f, int tid)
+template <bool BULK, int F8>
+static __device__ void patch(const struct decode_args &a, const unsigned char *scratch,
+                             unsigned char *slot, int rows, int pos, int which, struct fresh f,
+                             int tid)
 {
     constexpr int units = F8 ? 16 : 32;
     const int first = f.f0 > pos ? f.f0 - pos : 0;
     const int past = f.f1 - pos, end = (past + 31) & ~31;
-    for (int i = first * units + tid; i < HALF * units && i < end * units; i += WORKERS) {
+    if (F8 == AT_PACKED) {
+        for (int row = first + tid / 32; row < HALF && row < end; row += WARPS) {
+            struct kv_lane v = {{0, 0}, 0};
+            if (row < past) {
+                v = kv_kept(scratch + (which * rows + pos + row - f.f0) * KV_FRESH, tid % 32);
+            }
+            kv_put(a.kv, which, slot, row, tid % 32, v);
+        }
+    }
+    for (int i = F8 == AT_PACKED ? HALF * units : first * units + tid;
+         i < HALF * units && i < end * units; i += WORKERS) {
         const int row = i / units, u = i % units;
         uint4 v = make_uint4(0, 0, 0, 0);
         if (row < past) {
@@ -707,13 +758,13 @@ static __device__ void patch(const unsigned char *scratch, unsigned char *slot, 
 
 /* A block's units. For the scores a warp has 16 or 32 keys of the split, for the result
  * 32 elements. */
-template <bool BULK, bool F8, int NT>
+template <bool BULK, int F8, int NT>
 static __device__ __forceinline__ void units(const struct decode_args &a, struct shared<NT> *sh,
                                              unsigned char *slots, struct ring ring, int at,
                                              int end, int tid)
 {
     typedef struct shape<NT> is;
-    constexpr int slot_bytes = HALF * (F8 ? 256 : 512);
+    const int slot_bytes = slot_size<F8>(a);
     const int warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
     const int kw = warp % is::key_warps, n0 = warp / is::key_warps * is::tiles;
     const int key_row = kw * 16 * is::keys; /* of the split */
@@ -783,10 +834,14 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
                 const bool mine = key_row / HALF == i && HALF * i < keys;
                 slot_wait<BULK, F8>(a, w, &ring, &feed, tid);
                 if (patched) {
-                    patch<BULK, F8>(scratch, slots + ring.slot * slot_bytes, a.rows,
+                    patch<BULK, F8>(a, scratch, slots + ring.slot * slot_bytes, a.rows,
                                     from + HALF * i, 0, f, tid);
                 }
-                if (mine) {
+                if (mine && F8 == AT_PACKED) {
+                    packed_scores<is::keys, is::tiles>(a.kv, s, slots + ring.slot * slot_bytes,
+                                                       q_at + (uint32_t)(n0 * 4096), key_row % HALF,
+                                                       lane);
+                } else if (mine) {
                     scores<F8, NT>(s, ring.base + (uint32_t)(ring.slot * slot_bytes),
                                    q_at + (uint32_t)(n0 * 4096), key_row % HALF, lane);
                 }
@@ -879,11 +934,16 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
             for (int i = 0; i < 2; i++) {
                 slot_wait<BULK, F8>(a, w, &ring, &feed, tid);
                 if (patched) {
-                    patch<BULK, F8>(scratch, slots + ring.slot * slot_bytes, a.rows,
+                    patch<BULK, F8>(a, scratch, slots + ring.slot * slot_bytes, a.rows,
                                     from + HALF * i, 1, f, tid);
                 }
-                values<F8, NT>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes), p_at, HALF * i,
-                               keys - HALF * i, warp, lane);
+                if (F8 == AT_PACKED) {
+                    packed_values<NT, WARPS, is::sums>(a.kv, o, l, slots + ring.slot * slot_bytes,
+                                                       p_at, HALF * i, keys - HALF * i, warp, lane);
+                } else {
+                    values<F8, NT>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes), p_at,
+                                   HALF * i, keys - HALF * i, warp, lane);
+                }
                 slot_done<BULK>(&ring, lane);
             }
         }
@@ -926,7 +986,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
     }
 }
 
-template <bool BULK, bool F8, int NT>
+template <bool BULK, int F8, int NT>
 __global__ void __launch_bounds__((threads<BULK, NT>::all), 1)
     attn_decode_kernel(const struct decode_args a)
 {
@@ -935,7 +995,7 @@ __global__ void __launch_bounds__((threads<BULK, NT>::all), 1)
         return;
     }
 #endif
-    constexpr int slot_bytes = HALF * (F8 ? 256 : 512);
+    const int slot_bytes = slot_size<F8>(a);
     unsigned char *slots = cu_smem();
     struct shared<NT> *sh = (struct shared<NT> *)(slots + a.slots * slot_bytes);
     const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
@@ -977,14 +1037,16 @@ __global__ void __launch_bounds__((threads<BULK, NT>::all), 1)
 
 /* ---- launch ---- */
 
-template <bool BULK, bool F8, int NT>
+template <bool BULK, int F8, int NT>
 static cudaError_t launch(struct cu_ctx *c, struct decode_args *a, int limit, int grid,
                           const struct attn_tune *tune, bool *fits)
 {
-    constexpr size_t slot_bytes = HALF * (F8 ? 256 : 512);
+    const size_t slot_bytes = F8 == AT_PACKED ? (size_t)a->slot_bytes : HALF * (F8 ? 256 : 512);
     /* Each block takes 1 KB more. */
     const size_t mine =
-        sizeof(struct shared<NT>) + (size_t)scratch_bytes(a->rows, slot_bytes / HALF);
+        sizeof(struct shared<NT>) + (size_t)scratch_bytes(a->rows, F8 == AT_PACKED ? (int)KV_FRESH
+                                                                   : F8            ? 256
+                                                                                   : 512);
     const size_t fixed = mine + (tune->per_sm > 1 ? 1024 : 0);
     const size_t room = (size_t)(limit / tune->per_sm);
     const int n = (int)(room < fixed ? 0 : (room - fixed) / slot_bytes);
@@ -995,13 +1057,35 @@ static cudaError_t launch(struct cu_ctx *c, struct decode_args *a, int limit, in
     if (!*fits) {
         return cudaSuccess;
     }
-    return cu_launch(c, F8 ? "attention, fp8 cache" : "attention, fp16 cache",
+    return cu_launch(c,
+                     F8 == AT_PACKED ? "attention, packed cache"
+                     : F8            ? "attention, fp8 cache"
+                                     : "attention, fp16 cache",
                      attn_decode_kernel<BULK, F8, NT>, dim3((unsigned)grid),
                      dim3(threads<BULK, NT>::all), mine + (size_t)a->slots * slot_bytes, *a);
 }
 
+/* Two kernels are enough for packed formats: one row, or several. */
+template <bool BULK>
+static cudaError_t launch_packed(struct cu_ctx *c, struct decode_args *a, int limit, int tiles,
+                                 int grid, const struct attn_tune *tune)
+{
+    bool fits = false;
+    cudaError_t rc = cudaSuccess;
+    a->key_bytes = HALF * (int)kvq_row_bytes(kvq_of(a->kv, 0));
+    a->value_bytes = HALF * (int)kvq_row_bytes(kvq_of(a->kv, 1));
+    a->slot_bytes = a->key_bytes > a->value_bytes ? a->key_bytes : a->value_bytes;
+    if (tiles > 1) {
+        rc = launch<BULK, AT_PACKED, 6>(c, a, limit, grid, tune, &fits);
+    }
+    if (!fits) {
+        rc = launch<BULK, AT_PACKED, 1>(c, a, limit, grid, tune, &fits);
+    }
+    return fits ? rc : cudaErrorNotSupported;
+}
+
 /* The fewest query tiles that hold a job's rows, if shared memory does. */
-template <bool BULK, bool F8>
+template <bool BULK, int F8>
 static cudaError_t launch_for(struct cu_ctx *c, struct decode_args *a, int limit, int tiles,
                               int grid, const struct attn_tune *tune)
 {
@@ -1075,6 +1159,11 @@ cudaError_t attn_decode_tuned(struct cu_ctx *c, const struct cu_batch *b, const 
     /* The kernel makes at least so many jobs of a span. */
     const int jobs = grid / (b->spans * splits) > 1 ? grid / (b->spans * splits) : 1;
     const int tiles = t.tiles > 0 ? t.tiles : ((rows + jobs - 1) / jobs * d.group + 7) / 8;
+    d.kv = a->kv;
+    if (kvq_packed(kvq_of(a->kv, 0))) {
+        return c->path == CU_SM90 ? launch_packed<true>(c, &d, limit, tiles, grid, &t)
+                                  : launch_packed<false>(c, &d, limit, tiles, grid, &t);
+    }
     if (c->path == CU_SM90) {
         return a->kv == BE_KV_F8 ? launch_for<true, true>(c, &d, limit, tiles, grid, &t)
                                  : launch_for<true, false>(c, &d, limit, tiles, grid, &t);

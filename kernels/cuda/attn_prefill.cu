@@ -7,7 +7,7 @@
  */
 #include <stddef.h>
 
-#include "kernels/cuda/attn.cuh"
+#include "kernels/cuda/attn_kv.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace
@@ -26,11 +26,12 @@ struct prefill_args {
     const struct cu_span *span;
     const int32_t *page;
     uint16_t *xt;
+    enum be_kv kv;
 };
 
 /* ---- append ---- */
 
-template <bool F8>
+template <int F8>
 __global__ void __launch_bounds__(256)
     append_kernel(const struct prefill_args a, const int32_t *span_of, const int32_t *pos)
 {
@@ -51,7 +52,13 @@ __global__ void __launch_bounds__(256)
     }
     const int p = pos[row];
     const int page = a.page[a.span[span_of[row]].page + p / BE_PAGE];
-    store_kv<F8>(kv_head(a.in, page, which, head, F8 ? 256 : 512), p % BE_PAGE, x, lane);
+    if (F8 == AT_PACKED) {
+        const struct kv_lane v = kv_encode(kvq_of(a.kv, which), kv_row_of(x), lane);
+        kv_put(a.kv, which, kv_tile(a.in, a.kv, page, which, head, p % BE_PAGE), p % KEYS, lane, v);
+    } else {
+        store_kv<F8 == AT_F8>(kv_head(a.in, page, which, head, F8 ? 256 : 512), p % BE_PAGE, x,
+                              lane);
+    }
 }
 
 /* ---- a block's tile of queries ---- */
@@ -102,6 +109,39 @@ static __device__ __forceinline__ const uint8_t *tile_at(const struct prefill_ar
            tile % (BE_PAGE / KEYS) * KEYS * row_bytes;
 }
 
+/* The same of packed ones. */
+static __device__ __forceinline__ const uint8_t *packed_at(const struct prefill_args &a,
+                                                           const struct place &p, int tile,
+                                                           int which)
+{
+    const int page = a.page[p.page + tile / (BE_PAGE / KEYS)];
+    return kv_tile(a.in, a.kv, page, which, p.head / (a.in.q_heads / a.in.kv_heads),
+                   tile % (BE_PAGE / KEYS) * KEYS);
+}
+
+static __device__ __forceinline__ int packed_bytes(const struct prefill_args &a, int which)
+{
+    return KEYS * (int)kvq_row_bytes(kvq_of(a.kv, which));
+}
+
+/* Packed keys (values) of a tile as fp16, by n threads; rows that do not exist are zeros. */
+static __device__ __forceinline__ void widen_packed(const struct prefill_args &a, int which,
+                                                    unsigned char *to, const unsigned char *from,
+                                                    int rows, int tid, int n)
+{
+    const enum kvq_kind k = kvq_of(a.kv, which);
+#pragma unroll 1
+    for (int i = tid; i < TILE / 16; i += n) {
+        /* Neighbours in a row of keys, and in a plane's line of values. */
+        const int r = which ? i % KEYS : i / 32, u = which ? i / KEYS : i % 32;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (r < rows) {
+            v = which ? kv_value8(k, from, r, u) : kv_key8(k, from, r, u);
+        }
+        *(uint4 *)(to + kv_unit(r, u, 512)) = v;
+    }
+}
+
 /* Rows of the tile that exist. */
 static __device__ __forceinline__ int tile_rows(const struct place &p, int tile)
 {
@@ -110,7 +150,7 @@ static __device__ __forceinline__ int tile_rows(const struct place &p, int tile)
 }
 
 /* A warp's 16 rows of queries, from row `first` of the block's tile. */
-template <bool PERMUTED>
+template <bool PERMUTED, bool PACKED>
 static __device__ __forceinline__ void load_queries(const struct prefill_args &a,
                                                     const struct place &p, unsigned char *q,
                                                     int first, int lane)
@@ -122,6 +162,9 @@ static __device__ __forceinline__ void load_queries(const struct prefill_args &a
             const size_t row = (size_t)(p.row + i);
             load8(a.in.proj + row * a.in.ld + a.in.col_q + p.head * 2 * AT_D + 8 * lane, x);
             norm_rotate(x, a.in.q_norm, a.in.rot + row * BE_ROT_DIM, a.in.eps, lane);
+        }
+        if (PACKED) {
+            kv_turn(kvq_of(a.kv, 0), false, x, lane);
         }
         store_q<PERMUTED>(q, i, x, lane);
     }
@@ -200,12 +243,38 @@ static __device__ __forceinline__ void soft_start(struct soft *f, const struct p
     }
 }
 
+/* Row i of a tile's results in q: turned back, and gated. */
+static __device__ __forceinline__ void turn_back_row(const struct prefill_args &a,
+                                                     const struct place &p, unsigned char *q, int i,
+                                                     int lane)
+{
+    uint4 *at = (uint4 *)(q + q_unit(i, lane));
+    const uint4 v = *at;
+    const uint32_t h[4] = {v.x, v.y, v.z, v.w};
+    float x[8], gate[8];
+    load8(a.in.proj + (size_t)(p.row + i) * a.in.ld + a.in.col_q + p.head * 2 * AT_D + AT_D +
+              8 * lane,
+          gate);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const float2 two = halves(h[j]);
+        x[2 * j] = two.x;
+        x[2 * j + 1] = two.y;
+    }
+    kv_turn(kvq_of(a.kv, 1), true, x, lane);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        x[j] = __fmul_rn(x[j], at_sigmoid(gate[j]));
+    }
+    *at = pack_f16(x);
+}
+
 /*
  * o / l * sigmoid(gate) of a warp's 16 rows to xt, by way of the shared memory that
  * held their queries (q). Tile n of 8 elements: o[4 n ..]; with SPREAD tiles 2 u and
- * 2 u + 1 are the even and the odd elements of 16.
+ * 2 u + 1 are the even and the odd elements of 16. PACKED: turned back before the gate.
  */
-template <bool SPREAD>
+template <bool SPREAD, bool PACKED>
 static __device__ __forceinline__ void write_rows(const struct prefill_args &a,
                                                   const struct place &p, const float *o,
                                                   struct soft *f, unsigned char *q, int first,
@@ -231,22 +300,35 @@ static __device__ __forceinline__ void write_rows(const struct prefill_args &a,
                 for (int k = 0; k < 4; k++) {
                     d[2 * k] = 8 * (n0 + 2 * k) + (SPREAD ? 4 * t : 2 * t);
                     d[2 * k + 1] = d[2 * k] + (SPREAD ? 2 : 8);
-                    y[2 * k] = __ldcg((const float2 *)(gate + d[2 * k]));
-                    y[2 * k + 1] = __ldcg((const float2 *)(gate + d[2 * k + 1]));
+                    if (!PACKED) {
+                        y[2 * k] = __ldcg((const float2 *)(gate + d[2 * k]));
+                        y[2 * k + 1] = __ldcg((const float2 *)(gate + d[2 * k + 1]));
+                    }
                 }
 #pragma unroll
                 for (int k = 0; k < 8; k++) {
                     const float *at = o + 4 * (n0 + k / 2 * 2) + 2 * r;
                     float v0 = SPREAD ? at[k % 2] : at[k % 2 * 4];
                     float v1 = SPREAD ? at[4 + k % 2] : at[k % 2 * 4 + 1];
-                    v0 = __fmul_rn(__fadd_rn(__fmul_rn(v0, inv), 0.0f), at_sigmoid(y[k].x));
-                    v1 = __fmul_rn(__fadd_rn(__fmul_rn(v1, inv), 0.0f), at_sigmoid(y[k].y));
+                    v0 = __fadd_rn(__fmul_rn(v0, inv), 0.0f);
+                    v1 = __fadd_rn(__fmul_rn(v1, inv), 0.0f);
+                    if (!PACKED) {
+                        v0 = __fmul_rn(v0, at_sigmoid(y[k].x));
+                        v1 = __fmul_rn(v1, at_sigmoid(y[k].y));
+                    }
                     *(uint32_t *)(q + q_unit(i, d[k] / 8) + d[k] % 8 * 2) = f16x2_of_f32(v0, v1);
                 }
             }
         }
     }
     __syncwarp();
+    if (PACKED) {
+#pragma unroll 1
+        for (int i = first; i < first + 16 && i < p.n; i++) {
+            turn_back_row(a, p, q, i, lane);
+        }
+        __syncwarp();
+    }
     const int k64 = a.in.q_heads * (AT_D / 64), unit = lane % 8;
 #pragma unroll 4
     for (int i = 0; i < 16; i++) {
@@ -284,7 +366,7 @@ static __device__ __forceinline__ void copy_tile(uint32_t dst, const uint8_t *sr
 }
 
 /* s = 16 queries * 64 keys. */
-template <bool F8>
+template <int F8>
 static __device__ __forceinline__ void scores80(float *s, uint32_t q, uint32_t k, int first,
                                                 int lane)
 {
@@ -323,7 +405,7 @@ static __device__ __forceinline__ void scores80(float *s, uint32_t q, uint32_t k
 }
 
 /* o += weights of 64 keys * values. */
-template <bool F8>
+template <int F8>
 static __device__ __forceinline__ void values80(float *o, const uint32_t *p, uint32_t v, int lane)
 {
 #pragma unroll
@@ -356,7 +438,7 @@ static __device__ __forceinline__ void values80(float *o, const uint32_t *p, uin
 
 /* 16 rows of queries for each warp; values of a tile arrive during its scores, the
  * next keys during its sum. */
-template <bool F8, int WARPS>
+template <int F8, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32, 1) prefill_sm80(const struct prefill_args a)
 {
     constexpr int row_bytes = F8 ? 256 : 512;
@@ -371,7 +453,7 @@ __global__ void __launch_bounds__(WARPS * 32, 1) prefill_sm80(const struct prefi
         return;
     }
     copy_tile<row_bytes, WARPS * 32>(k_at, tile_at(a, p, 0, 0, row_bytes), tile_rows(p, 0), tid);
-    load_queries<F8>(a, p, q, first, lane);
+    load_queries<F8 == AT_F8, false>(a, p, q, first, lane);
     struct soft f;
     soft_start(&f, p, first, lane);
     float o[128];
@@ -407,7 +489,84 @@ __global__ void __launch_bounds__(WARPS * 32, 1) prefill_sm80(const struct prefi
             values80<F8>(o, w, v_at, lane);
         }
     }
-    write_rows<F8>(a, p, o, &f, q, first, lane);
+    write_rows<F8 == AT_F8, false>(a, p, o, &f, q, first, lane);
+}
+
+/* Starts the copy of a packed tile. */
+template <int N>
+static __device__ __forceinline__ void copy_packed(const struct prefill_args &a,
+                                                   const struct place &p, uint32_t dst, int tile,
+                                                   int which, int tid)
+{
+    const uint8_t *src = packed_at(a, p, tile, which);
+    for (int i = tid; i < packed_bytes(a, which) / 16; i += N) {
+        cp_async16(dst + 16 * (uint32_t)i, src + 16 * i);
+    }
+    cp_async_commit();
+}
+
+/* Packed tiles arrive in stages, keys and values in turn, and become fp16 in one place: a
+ * tile's values arrive during its scores, the next keys during its sum. */
+template <int WARPS>
+__global__ void __launch_bounds__(WARPS * 32, 1) prefill_packed80(const struct prefill_args a)
+{
+    constexpr int threads = WARPS * 32;
+    unsigned char *q = cu_smem(), *wide = q + WARPS * 16 * 512, *keys = wide + TILE;
+    unsigned char *values = keys + packed_bytes(a, 0);
+    const uint32_t q_at = smem_addr(q), wide_at = smem_addr(wide);
+    const int tid = threadIdx.x, lane = tid % 32, first = tid / 32 * 16;
+    struct place p;
+    pdl_launch();
+    pdl_wait();
+    if (!find_place(a, WARPS * 16, &p)) {
+        return;
+    }
+    copy_packed<threads>(a, p, smem_addr(keys), 0, 0, tid);
+    copy_packed<threads>(a, p, smem_addr(values), 0, 1, tid);
+    load_queries<false, true>(a, p, q, first, lane);
+    struct soft f;
+    soft_start(&f, p, first, lane);
+    float o[128];
+#pragma unroll
+    for (int i = 0; i < 128; i++) {
+        o[i] = 0;
+    }
+    const int low = p.pos + first;
+    const int high = p.pos + (first + 15 < p.n ? first + 15 : p.n - 1);
+#pragma unroll 1
+    for (int j = 0; j < p.tiles; j++) {
+        const bool seen = j * KEYS <= high;
+        float s[32], c[2];
+        uint32_t w[16];
+        cp_async_wait<1>();
+        __syncthreads();
+        widen_packed(a, 0, wide, keys, tile_rows(p, j), tid, threads);
+        __syncthreads();
+        if (j + 1 < p.tiles) {
+            copy_packed<threads>(a, p, smem_addr(keys), j + 1, 0, tid);
+        }
+        if (seen) {
+            scores80<AT_F16>(s, q_at, wide_at, first, lane);
+            soften(s, &f, c, j * KEYS + KEYS - 1 > low, j * KEYS + 2 * (lane % 4));
+            pack_weights(s, w);
+        }
+        if (j + 1 < p.tiles) {
+            cp_async_wait<1>();
+        } else {
+            cp_async_wait<0>();
+        }
+        __syncthreads();
+        widen_packed(a, 1, wide, values, tile_rows(p, j), tid, threads);
+        __syncthreads();
+        if (j + 1 < p.tiles) {
+            copy_packed<threads>(a, p, smem_addr(values), j + 1, 1, tid);
+        }
+        if (seen) {
+            rescale(o, c);
+            values80<AT_F16>(o, w, wide_at, lane);
+        }
+    }
+    write_rows<false, true>(a, p, o, &f, q, first, lane);
 }
 
 /* ---- sm_90: wgmma, bulk copies ---- */
@@ -524,6 +683,46 @@ static __device__ __forceinline__ void widen(const struct prefill_args &a, const
     }
 }
 
+/* The same of packed tiles. */
+static __device__ __forceinline__ void stage_packed(const struct prefill_args &a,
+                                                    const struct place &p, uint32_t at,
+                                                    struct bars90 *b, int n)
+{
+    if (n < 2 * p.tiles) {
+        const uint32_t bytes = (uint32_t)packed_bytes(a, n % 2), bar = smem_addr(&b->stage[n % 2]);
+        mbar_arrive_expect(bar, bytes);
+        bulk_load(at + STAGE90 + (n % 2 ? (uint32_t)packed_bytes(a, 0) : 0),
+                  packed_at(a, p, n / 2, n % 2), bytes, bar);
+    }
+}
+
+static __device__ __forceinline__ void widen_all(const struct prefill_args &a,
+                                                 const struct place &p, unsigned char *mem,
+                                                 struct bars90 *b, int tid)
+{
+    const uint32_t at = smem_addr(mem);
+    if (tid == 0) {
+        stage_packed(a, p, at, b, 0);
+        stage_packed(a, p, at, b, 1);
+    }
+#pragma unroll 1
+    for (int n = 0; n < 2 * p.tiles; n++) {
+        const int j = n / 2, which = n % 2, slot = j % 2;
+        mbar_wait(smem_addr(which ? &b->v_empty[slot] : &b->k_empty[slot]),
+                  (uint32_t)(j / 2 + 1) & 1);
+        mbar_wait(smem_addr(&b->stage[which]), (uint32_t)j & 1);
+        widen_packed(a, which, mem + (which ? V90 : K90) + slot * TILE,
+                     mem + STAGE90 + (which ? packed_bytes(a, 0) : 0), tile_rows(p, j), tid,
+                     PRODUCER90);
+        fence_proxy_async();
+        bar_sync(1, PRODUCER90);
+        if (tid == 0) {
+            mbar_arrive(smem_addr(which ? &b->v_full[slot] : &b->k_full[slot]));
+            stage_packed(a, p, at, b, n + 2);
+        }
+    }
+}
+
 static __device__ __forceinline__ void scores90(float *s, uint32_t q, uint32_t k)
 {
     const uint64_t dq = wgmma_desc(q), dk = wgmma_desc(k);
@@ -560,12 +759,13 @@ static __device__ __forceinline__ void arrive_warp(uint64_t *bar, int lane)
 
 /* A warpgroup's 64 rows. The products of the next tile's scores and of this tile's
  * sum run one behind the other; the next softmax runs beside the sum. */
+template <bool PACKED>
 static __device__ __forceinline__ void consume(const struct prefill_args &a, const struct place &p,
                                                unsigned char *mem, struct bars90 *b, int tid)
 {
     const int lane = tid % 32, group = tid / 128, first = tid / 32 * 16;
     const uint32_t at = smem_addr(mem), q = at + (uint32_t)(group * TILE);
-    load_queries<false>(a, p, mem, first, lane);
+    load_queries<false, PACKED>(a, p, mem, first, lane);
     fence_proxy_async();
     bar_sync(2 + group, 128);
     struct soft f;
@@ -620,10 +820,10 @@ static __device__ __forceinline__ void consume(const struct prefill_args &a, con
         arrive_warp(&b->v_empty[j % 2], lane);
     }
     bar_sync(2 + group, 128); /* all have read the queries */
-    write_rows<false>(a, p, o, &f, mem, first, lane);
+    write_rows<false, PACKED>(a, p, o, &f, mem, first, lane);
 }
 
-template <bool F8>
+template <int F8>
 __global__ void __launch_bounds__(PRODUCER90 + 256, 1) prefill_sm90(const struct prefill_args a)
 {
     unsigned char *mem = cu_smem_aligned(1024);
@@ -648,14 +848,16 @@ __global__ void __launch_bounds__(PRODUCER90 + 256, 1) prefill_sm90(const struct
     __syncthreads();
     if (tid < PRODUCER90) {
         regs_dec<40>();
-        if (F8) {
+        if (F8 == AT_PACKED) {
+            widen_all(a, p, mem, bars, tid);
+        } else if (F8) {
             widen(a, p, mem, bars, tid);
         } else if (tid < 32) {
             produce(a, p, mem, bars, tid);
         }
     } else {
         regs_inc<232>();
-        consume(a, p, mem, bars, tid - PRODUCER90);
+        consume<F8 == AT_PACKED>(a, p, mem, bars, tid - PRODUCER90);
     }
 }
 
@@ -669,6 +871,7 @@ static struct prefill_args args_of(const struct cu_batch *b, const struct cu_att
     p.span = b->span;
     p.page = b->page;
     p.xt = a->xt;
+    p.kv = a->kv;
     return p;
 }
 
@@ -677,7 +880,7 @@ static dim3 grid_of(const struct cu_batch *b, const struct cu_attn *a, int rows)
     return dim3((unsigned)((b->rows / rows + b->spans) * a->q_heads));
 }
 
-template <bool F8, int WARPS>
+template <int F8, int WARPS>
 static cudaError_t launch80(struct cu_ctx *c, const struct cu_batch *b, const struct cu_attn *a)
 {
     const size_t smem = WARPS * 16 * 512 + 2 * KEYS * (F8 ? 256 : 512);
@@ -685,7 +888,17 @@ static cudaError_t launch80(struct cu_ctx *c, const struct cu_batch *b, const st
                      grid_of(b, a, WARPS * 16), dim3(WARPS * 32), smem, args_of(b, a));
 }
 
-template <bool F8>
+template <int WARPS>
+static cudaError_t launch_packed80(struct cu_ctx *c, const struct cu_batch *b,
+                                   const struct cu_attn *a)
+{
+    const size_t tiles = KEYS * be_kv_bytes(a->kv, 1);
+    return cu_launch(c, "prefill attention (mma, packed)", prefill_packed80<WARPS>,
+                     grid_of(b, a, WARPS * 16), dim3(WARPS * 32), WARPS * 16 * 512 + TILE + tiles,
+                     args_of(b, a));
+}
+
+template <int F8>
 static cudaError_t launch90(struct cu_ctx *c, const struct cu_batch *b, const struct cu_attn *a)
 {
     const size_t smem = STAGE90 + (F8 ? 2 * TILE_F8 : 0) + sizeof(struct bars90) + 1024 - 128;
@@ -698,10 +911,14 @@ static cudaError_t launch90(struct cu_ctx *c, const struct cu_batch *b, const st
 cudaError_t attn_append(struct cu_ctx *c, const struct cu_batch *b, const struct cu_attn *a)
 {
     const unsigned grid = (unsigned)(b->rows * a->kv_heads + 3) / 4;
+    if (kvq_packed(kvq_of(a->kv, 0))) {
+        return cu_launch(c, "append to the packed cache", append_kernel<AT_PACKED>, dim3(grid),
+                         dim3(256), 0, args_of(b, a), b->span_of, b->pos);
+    }
     return a->kv == BE_KV_F8
-               ? cu_launch(c, "append to the fp8 cache", append_kernel<true>, dim3(grid), dim3(256),
-                           0, args_of(b, a), b->span_of, b->pos)
-               : cu_launch(c, "append to the fp16 cache", append_kernel<false>, dim3(grid),
+               ? cu_launch(c, "append to the fp8 cache", append_kernel<AT_F8>, dim3(grid),
+                           dim3(256), 0, args_of(b, a), b->span_of, b->pos)
+               : cu_launch(c, "append to the fp16 cache", append_kernel<AT_F16>, dim3(grid),
                            dim3(256), 0, args_of(b, a), b->span_of, b->pos);
 }
 
@@ -712,14 +929,19 @@ extern "C" int cu_attn_prefill(struct cu_ctx *c, const struct cu_batch *b, const
     if (rc != cudaSuccess || a->kv_only) {
         return rc;
     }
-    const bool f8 = a->kv == BE_KV_F8;
+    const bool f8 = a->kv == BE_KV_F8, packed = kvq_packed(kvq_of(a->kv, 0));
     if (c->path == CU_SM90) {
-        return f8 ? launch90<true>(c, b, a) : launch90<false>(c, b, a);
+        return packed ? launch90<AT_PACKED>(c, b, a)
+               : f8   ? launch90<true>(c, b, a)
+                      : launch90<false>(c, b, a);
     }
     int limit = 0;
     rc = attn_smem_limit(c, &limit);
     if (rc != cudaSuccess) {
         return rc;
+    }
+    if (packed) {
+        return limit >= 130 << 10 ? launch_packed80<8>(c, b, a) : launch_packed80<4>(c, b, a);
     }
     if (limit >= 130 << 10) {
         return f8 ? launch80<true, 8>(c, b, a) : launch80<false, 8>(c, b, a);

@@ -105,7 +105,7 @@ static int choose_format(struct engine *g, const struct engine_opts *o, struct b
                          struct be_plan *plan, struct err *e)
 {
     static const enum be_kv by_width[] = {BE_KV_F16, BE_KV_F8, BE_KV_K8V4, BE_KV_K5V3};
-    const size_t n = o->kv != EKV_AUTO ? 1 : g->ops->plan ? 2 : 4;
+    const size_t n = o->kv == EKV_AUTO ? sizeof by_width / sizeof *by_width : 1;
     const int slots = bo->slots;
     for (size_t i = 0; i < n; i++) {
         const enum be_kv kv = o->kv == EKV_AUTO ? by_width[i] : format_of(o->kv);

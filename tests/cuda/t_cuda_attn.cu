@@ -5,6 +5,8 @@
 #include "cutest.h"
 
 #include "kernels/cuda/attn_units.cuh"
+#include "kernels/cuda/kvlayout.h"
+#include "kernels/kvq.h"
 
 enum {
     D = BE_HEAD_DIM,
@@ -39,28 +41,45 @@ static double f8[256]; /* values of the codes */
 
 static void make_f8(void)
 {
+    uint8_t codes[D];
+    float values[D];
     for (int i = 0; i < 256; i++) {
-        const int e = i >> 3 & 15, m = i & 7;
-        const double v = e ? ldexp(1 + m / 8.0, e - 7) : ldexp(m, -9);
-        f8[i] = (i & 127) == 127 ? NAN : i & 128 ? -v : v;
+        codes[i] = (uint8_t)i;
     }
+    kvq_read(KVQ_F8, codes, values);
+    for (int i = 0; i < 256; i++) {
+        f8[i] = values[i];
+    }
+}
+
+/* Where a head's part of a page begins. */
+static size_t head_at(const struct layer *l, int page, int which, int head)
+{
+    const size_t keys = kvq_row_bytes(kvq_of(l->kv, 0)), values = kvq_row_bytes(kvq_of(l->kv, 1));
+    const size_t rows =
+        which ? (size_t)l->kv_heads * keys + (size_t)head * values : (size_t)head * keys;
+    return (size_t)page * l->page_bytes + BE_PAGE * rows;
 }
 
 static size_t place(const struct layer *l, int page, int which, int head, int row, int d)
 {
-    const size_t element = l->kv == BE_KV_F8 ? 1 : 2;
-    return (size_t)page * l->page_bytes +
-           (size_t)(which * l->kv_heads + head) * BE_PAGE * D * element +
-           cu_kv_offset(l->kv, row, d);
+    return head_at(l, page, which, head) + cu_kv_offset(l->kv, row, d);
 }
 
-static double stored(const struct layer *l, const uint8_t *cache, const struct seq *s, int pos,
-                     int which, int head, int d)
+/* A row as it is stored, in the order of kvq.h; and as numbers. */
+static void stored_bytes(const struct layer *l, const uint8_t *cache, const struct seq *s, int pos,
+                         int which, int head, uint8_t *row)
 {
-    const uint8_t *p = cache + place(l, s->pages[pos / BE_PAGE], which, head, pos % BE_PAGE, d);
-    uint16_t h;
-    memcpy(&h, p, sizeof h);
-    return l->kv == BE_KV_F8 ? f8[*p] : cut_float(h);
+    cu_kv_get(l->kv, which, cache + head_at(l, s->pages[pos / BE_PAGE], which, head), pos % BE_PAGE,
+              row);
+}
+
+static void stored(const struct layer *l, const uint8_t *cache, const struct seq *s, int pos,
+                   int which, int head, float *out)
+{
+    uint8_t row[D * sizeof(float)];
+    stored_bytes(l, cache, s, pos, which, head, row);
+    kvq_read(kvq_of(l->kv, which), row, out);
 }
 
 static void layer_init(struct layer *l, int q_heads, int kv_heads, enum be_kv kv, enum cu_path path,
@@ -75,7 +94,7 @@ static void layer_init(struct layer *l, int q_heads, int kv_heads, enum be_kv kv
     l->col_q = l->col_k + kv_heads * D;
     l->col_v = l->col_q + q_heads * 2 * D + 8;
     l->ld = (size_t)(l->col_v + kv_heads * D + 4);
-    l->page_bytes = (size_t)(2 * kv_heads * BE_PAGE * D) * (kv == BE_KV_F8 ? 1 : 2) + PAD;
+    l->page_bytes = BE_PAGE * be_kv_bytes(kv, kv_heads) + PAD;
     for (int i = 0; i < D; i++) {
         l->q_norm[i] = 1 + 0.5f * cut_normal();
         l->k_norm[i] = 1 + 0.5f * cut_normal();
@@ -83,7 +102,8 @@ static void layer_init(struct layer *l, int q_heads, int kv_heads, enum be_kv kv
     l->d_q_norm = cut_upload(l->q_norm, D);
     l->d_k_norm = cut_upload(l->k_norm, D);
     l->image = cut_host<uint8_t>(l->pages * l->page_bytes);
-    memset(l->image, 0xff, l->pages * l->page_bytes); /* NaNs where nothing was written */
+    /* NaNs where nothing was written; infinite steps, whose bytes are multiples of 4. */
+    memset(l->image, kv == BE_KV_K8V4 ? 0xfc : 0xff, l->pages * l->page_bytes);
     l->cache = cut_new<uint8_t>(l->pages * l->page_bytes);
     l->max_ctx = max_ctx;
     const size_t work = cu_attn_work(q_heads, kv_heads, max_ctx, 2048);
@@ -136,17 +156,16 @@ static void seq_fill(const struct layer *l, const struct seq *s, uint8_t *image)
 {
     for (int pos = 0; pos < s->base; pos++) {
         for (int h = 0; h < 2 * l->kv_heads; h++) {
+            const int which = h / l->kv_heads;
+            float x[D];
+            uint8_t row[D * sizeof(float)];
             for (int d = 0; d < D; d++) {
-                const float v = (float)(cut_random() >> 40) * 0x1p-22f - 2;
-                uint8_t *p = image + place(l, s->pages[pos / BE_PAGE], h / l->kv_heads,
-                                           h % l->kv_heads, pos % BE_PAGE, d);
-                const uint16_t half = cut_half(v);
-                if (l->kv == BE_KV_F8) { /* up to 2 or so */
-                    *p = (uint8_t)(half % 64 | (half & 128));
-                } else {
-                    memcpy(p, &half, sizeof half);
-                }
+                x[d] = (float)(cut_random() >> 40) * 0x1p-22f - 2;
             }
+            kvq_store(kvq_of(l->kv, which), x, row);
+            cu_kv_put(l->kv, which,
+                      image + head_at(l, s->pages[pos / BE_PAGE], which, h % l->kv_heads),
+                      pos % BE_PAGE, row);
         }
     }
 }
@@ -337,9 +356,11 @@ static void reference(const struct layer *l, const uint8_t *cache, const struct 
     const float *in = s->proj + (size_t)(pos - s->base) * l->ld + l->col_q + head * 2 * D;
     double q[D], *p = cut_host<double>((size_t)pos + 1), top = -INFINITY, sum = 0;
     turned(in, l->q_norm, s->rot + (pos - s->base) * 64, q);
+    float row[D];
     for (int t = 0; t <= pos; t++) {
+        stored(l, cache, s, t, 0, kv, row);
         for (int d = 0; d < D; d++) {
-            p[t] += q[d] * stored(l, cache, s, t, 0, kv, d) / 16;
+            p[t] += q[d] * row[d] / 16;
         }
         top = p[t] > top ? p[t] : top;
     }
@@ -349,8 +370,9 @@ static void reference(const struct layer *l, const uint8_t *cache, const struct 
     for (int t = 0; t <= pos; t++) {
         const double e = exp(p[t] - top);
         sum += e;
+        stored(l, cache, s, t, 1, kv, row);
         for (int d = 0; d < D; d++) {
-            out[d] += e * stored(l, cache, s, t, 1, kv, d);
+            out[d] += e * row[d];
         }
     }
     for (int d = 0; d < D; d++) {
@@ -359,13 +381,43 @@ static void reference(const struct layer *l, const uint8_t *cache, const struct 
     free(p);
 }
 
+/* How many elements of a row are not what they should be: x as fp16 or fp8; packed, the
+ * row that the host makes of x, but for what a last bit of x decides. */
+static int far_off(const struct layer *l, int which, const double *x, const uint8_t *bytes)
+{
+    const enum kvq_kind k = kvq_of(l->kv, which);
+    float got[D], want[D], row[D];
+    int far = 0;
+    kvq_read(k, bytes, got);
+    if (kvq_packed(k)) {
+        uint8_t host[D * sizeof(float)];
+        double off = 0, all = 0;
+        for (int d = 0; d < D; d++) {
+            row[d] = (float)x[d];
+        }
+        kvq_store(k, row, host);
+        kvq_read(k, host, want);
+        for (int d = 0; d < D; d++) {
+            off += (double)(got[d] - want[d]) * (got[d] - want[d]);
+            all += (double)want[d] * want[d];
+        }
+        /* Values come as they are: the same codes. */
+        return which ? memcmp(bytes, host, kvq_row_bytes(k)) != 0 : !(off <= 4e-4 * all);
+    }
+    for (int d = 0; d < D; d++) {
+        const double step =
+            k == KVQ_F8 ? fmax(fabs(x[d]) / 16, 0x1p-10) : fmax(fabs(x[d]) / 2048, 0x1p-25);
+        far += !(fabs(got[d] - x[d]) <= step * 1.001 + 2e-6);
+    }
+    return far;
+}
+
 /* The appended rows are what they should be, all else is as it was. */
 static void check_cache(const struct layer *l, const struct want *w, int spans,
                         const uint8_t *before, const uint8_t *after, const char *what)
 {
     uint8_t *rest = cut_host<uint8_t>(l->pages * l->page_bytes);
     memcpy(rest, after, l->pages * l->page_bytes);
-    const size_t element = l->kv == BE_KV_F8 ? 1 : 2;
     int far = 0;
     for (int i = 0; i < spans; i++) {
         const struct seq *s = w[i].s;
@@ -374,18 +426,17 @@ static void check_cache(const struct layer *l, const struct want *w, int spans,
                 const int which = h / l->kv_heads, head = h % l->kv_heads;
                 const float *in = s->proj + (size_t)(pos - s->base) * l->ld +
                                   (which ? l->col_v : l->col_k) + head * D;
-                double k[D];
-                turned(in, l->k_norm, s->rot + (pos - s->base) * 64, k);
-                for (int d = 0; d < D; d++) {
-                    const double x = which ? in[d] : k[d];
-                    const double got = stored(l, after, s, pos, which, head, d);
-                    const double step = l->kv == BE_KV_F8 ? fmax(fabs(x) / 16, 0x1p-10)
-                                                          : fmax(fabs(x) / 2048, 0x1p-25);
-                    far += !(fabs(got - x) <= step * 1.001 + 2e-6);
-                    const size_t at =
-                        place(l, s->pages[pos / BE_PAGE], which, head, pos % BE_PAGE, d);
-                    memcpy(rest + at, before + at, element);
+                double x[D];
+                uint8_t row[D * sizeof(float)];
+                turned(in, l->k_norm, s->rot + (pos - s->base) * 64, x);
+                for (int d = 0; d < D && which; d++) {
+                    x[d] = in[d];
                 }
+                stored_bytes(l, after, s, pos, which, head, row);
+                far += far_off(l, which, x, row);
+                stored_bytes(l, before, s, pos, which, head, row);
+                cu_kv_put(l->kv, which, rest + head_at(l, s->pages[pos / BE_PAGE], which, head),
+                          pos % BE_PAGE, row);
             }
         }
     }
@@ -443,7 +494,7 @@ static const char *name_of(const struct layer *l)
 {
     static char s[64];
     snprintf(s, sizeof s, "%s, %d/%d heads, %s", cut_path_name(l->path), l->q_heads, l->kv_heads,
-             l->kv == BE_KV_F8 ? "fp8" : "fp16");
+             be_kv_name(l->kv));
     return s;
 }
 
@@ -670,6 +721,55 @@ static void prefill(int q_heads, int kv_heads, enum be_kv kv, enum cu_path path,
     layer_free(&l);
 }
 
+/* Keys planted in the directions of a row's queries, each at a depth of its own, bring back
+ * the values beside them. */
+static void needles(enum be_kv kv, enum cu_path path)
+{
+    enum { BASE = 700, HEADS = 6 };
+    static const int depth[HEADS] = {0, 63, 64, 255, 256, BASE - 1};
+    struct layer l;
+    struct seq s;
+    layer_init(&l, HEADS, 1, kv, path, 1024);
+    shuffle_pages(&l, &s, 1, 4);
+    seq_init(&l, &s, BASE, 1);
+    seq_fill(&l, &s, l.image);
+    float value[HEADS][D];
+    for (int h = 0; h < HEADS; h++) {
+        double q[D];
+        float key[D];
+        uint8_t row[D * sizeof(float)];
+        uint8_t *page = l.image;
+        const int32_t number = s.pages[depth[h] / BE_PAGE];
+        turned(s.proj + l.col_q + h * 2 * D, l.q_norm, s.rot, q);
+        for (int d = 0; d < D; d++) {
+            key[d] = (float)q[d] * 1.5f;
+            value[h][d] = cut_normal();
+        }
+        kvq_store(kvq_of(kv, 0), key, row);
+        cu_kv_put(kv, 0, page + head_at(&l, number, 0, 0), depth[h] % BE_PAGE, row);
+        kvq_store(kvq_of(kv, 1), value[h], row);
+        cu_kv_put(kv, 1, page + head_at(&l, number, 1, 0), depth[h] % BE_PAGE, row);
+    }
+    const struct want w = {&s, BASE, 1};
+    struct result r = run(&l, &w, 1, BE_DECODE, l.image, false, false);
+    for (int h = 0; h < HEADS; h++) {
+        double ab = 0, aa = 0, bb = 0;
+        for (int d = 0; d < D; d++) {
+            const double got = cut_float(r.x[h * D + d]);
+            const double want =
+                value[h][d] / (1 + exp(-(double)s.proj[l.col_q + h * 2 * D + D + d]));
+            ab += got * want;
+            aa += got * got;
+            bb += want * want;
+        }
+        cut_ok(ab > 0.95 * sqrt(aa * bb), "%s: the needle at %d (cosine %.4f)", name_of(&l),
+               depth[h], ab / sqrt(aa * bb));
+    }
+    result_free(&r);
+    seq_free(&s);
+    layer_free(&l);
+}
+
 /* Every split is in one unit, and units follow each other. */
 static void units(void)
 {
@@ -739,6 +839,28 @@ int main(int argc, char **argv)
                 prefill(8, 2, kv, path[i], 64);
                 prefill(24, 4, kv, path[i], 700);
             }
+        }
+    }
+    for (int i = 0; i < 3 * paths; i++) {
+        static const enum be_kv packed[] = {BE_KV_K3V3, BE_KV_K5V3, BE_KV_K8V4};
+        const enum be_kv kv = packed[i % 3];
+        needles(kv, path[i / 3]);
+        if (big || (i % 3 + i / 3) % 2 == 0) {
+            decode(6, 1, kv, path[i / 3]);
+        }
+        if (big || i % 3 == 0 || (i % 3 + i / 3) % 2) {
+            prefill(6, 1, kv, path[i / 3], 200);
+        }
+        if (i == 4) { /* sm90 */
+            decode(8, 2, kv, path[i / 3]);
+            few_slots(kv, path[i / 3]);
+        }
+        if (big) {
+            decode(24, 4, kv, path[i / 3]);
+            deep(kv, path[i / 3], 8190);
+            deep(kv, path[i / 3], 17003);
+            deep(kv, path[i / 3], 67700);
+            prefill(24, 4, kv, path[i / 3], 700);
         }
     }
     deep(BE_KV_F16, path[0], 8190);

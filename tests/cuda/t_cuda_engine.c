@@ -74,7 +74,8 @@ static bool same(const float *a, const float *b, int rows)
 static void beside_the_cpu(enum engine_kv kv, double limit, int prompt)
 {
     struct engine_opts o = {.kv = kv, .verify = true};
-    struct engine_opts plain = {.kv = EKV_F16};
+    /* fp8 beside fp16; of packed formats both store the same codes. */
+    struct engine_opts plain = {.kv = kv > EKV_F8 ? kv : EKV_F16};
     struct engine *gpu = open_engine(EB_CUDA, &o), *cpu = open_engine(EB_CPU, &plain);
     float want[TM_VOCAB], got[TM_VOCAB];
     int a = open_seq(gpu), b = open_seq(cpu);
@@ -646,6 +647,9 @@ int main(void)
     beside_the_cpu(EKV_F16, 0.005, PROMPT);
     if (!QUICK) {
         beside_the_cpu(EKV_F8, 0.1, 3);
+        beside_the_cpu(EKV_K8V4, 0.02, 3);
+        beside_the_cpu(EKV_K5V3, 0.02, PROMPT);
+        beside_the_cpu(EKV_K3V3, 0.02, 3);
     }
     heads();
     company();

@@ -28,6 +28,8 @@
 #define __device__
 #define __host__
 #define __constant__
+#undef __noinline__
+#define __noinline__ __attribute__((noinline))
 #define __grid_constant__
 #define __launch_bounds__(...)
 /* All in one section, so that every block starts with it poisoned. */
