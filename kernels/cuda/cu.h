@@ -277,10 +277,10 @@ int cu_chain(struct cu_ctx *c, const struct cu_batch *b, const struct cu_link *l
 /* KV pages of one layer: page p, head h: keys at kv + p * page_stride +
  * h * 256 * 256 elements, values kv_heads * 256 * 256 elements after its keys.
  * kv: BE_KV_F32 is not supported (cudaErrorNotSupported); packed formats have heads of 256
- * rows of their own sizes (kvq.h) in tiles of 64 (kvlayout.h). Of fp16 and fp8 a head's 256 rows of 256 lie in tiles that tensor cores
- * read as they are: blocks of 64 rows by 128 bytes (8 KB; block (row / 64) * (row
- * bytes / 128) + byte / 128), a row's eight 16-byte units XOR-swizzled by row % 8.
- * cu_kv_offset gives an element's byte. */
+ * rows of their own sizes (kvq.h) in tiles of 64 (kvlayout.h). Of fp16 and fp8 a head's 256 rows of
+ * 256 lie in tiles that tensor cores read as they are: blocks of 64 rows by 128 bytes (8 KB; block
+ * (row / 64) * (row bytes / 128) + byte / 128), a row's eight 16-byte units XOR-swizzled by row
+ * % 8. cu_kv_offset gives an element's byte. */
 size_t cu_kv_offset(enum be_kv kv, int row, int d);
 
 struct cu_attn {

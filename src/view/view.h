@@ -23,9 +23,9 @@ struct view_chat {
     int cached_tokens; /* of those, not computed again */
     int output_tokens;
     double prefill_s, decode_s;
-    double tok_s;  /* output tokens per second of decoding, this turn */
-    double ttft_s; /* from chat_send to the first token */
-    bool saved;    /* the transcript is on disk up to the last finished turn */
+    double tok_s;         /* output tokens per second of decoding, this turn */
+    double ttft_s;        /* from chat_send to the first token */
+    bool saved;           /* the transcript is on disk up to the last finished turn */
     bool state_saved;     /* and so is the engine's state */
     int64_t conversation; /* its number in the catalogue; 0: none */
 };

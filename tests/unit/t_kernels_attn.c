@@ -251,7 +251,7 @@ static void company(void **state)
             run(isas[j], &s, cache, 0, s.rows, s.rows, 1, want);
             free(cache);
             const int steps[] = {1, 4, 16, 64};
-            for (int i = 0; i < 4; i += kv > BE_KV_F8 ? 2 : 1) {
+            for (int i = 0; i<4; i += kv> BE_KV_F8 ? 2 : 1) {
                 cache = new_cache(&s);
                 s.pages[0] = (int32_t)(i + 1) % PAGES;
                 s.pages[1] = (int32_t)(i + 3) % PAGES;

@@ -166,8 +166,7 @@ static void every_length(void **state)
 {
     (void)state;
     enum { N = 250 }; /* the rows cross a page */
-    const enum be_kv kvs[] = {BE_KV_F32,  BE_KV_F16,  BE_KV_F8,
-                              BE_KV_K3V3, BE_KV_K8V4, BE_KV_K5V3};
+    const enum be_kv kvs[] = {BE_KV_F32, BE_KV_F16, BE_KV_F8, BE_KV_K3V3, BE_KV_K8V4, BE_KV_K5V3};
     struct kmodel m;
     int32_t prompt[N], next[W];
     random_tokens(7, prompt, N);
