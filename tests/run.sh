@@ -36,7 +36,7 @@ keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1
 XDG_STATE_HOME=$t/state
 export XDG_STATE_HOME
 
-echo 1..76
+echo 1..82
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -278,6 +278,14 @@ ok '--fast-head tells how often it differs, and says the same with drafts'
 go 0 -p "$code" --seed 5 --think off --json -n 60 --max-draft 0 && ids "$t/out" | cmp -s - "$t/plain" &&
     grep -q '"mtp":{"rounds":0,' "$t/out"
 ok '--max-draft 0 drafts nothing with the MTP layer'
+for caps in '--max-draft 3 --spec mtp' '--max-draft 3 --draft 3' '--verify-width 1' \
+    '--verify-width 2 --spec mtp+suffix' '--max-draft 0 --verify-width 4 --spec suffix'; do
+    go 0 -p "$code" --seed 5 --think off --json -n 60 $caps && ids "$t/out" | cmp -s - "$t/plain"
+    ok "$caps says the same"
+done
+go 1 -p x --max-draft 3 --draft 4 && one_line "$t/err" && grep -q -e '--max-draft 3' "$t/err" &&
+    go 1 -p x --verify-width 1 --spec suffix && one_line "$t/err" && grep -q -e '--verify-width 2' "$t/err"
+ok 'drafts beyond what the engine was opened for are refused'
 go 2 -p x --spec ngram && one_line "$t/err" && grep -q 'mtp+suffix' "$t/err" &&
     go 2 -p x --draft 16 && one_line "$t/err"
 ok 'drafters and depths that do not exist are refused'

@@ -27,6 +27,36 @@ int spec_mode_of(const char *word)
     return -1;
 }
 
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Whether the engine was opened for what a drafter named, or a number of drafts, needs. */
+static int check_caps(const struct spec_opts *o, const struct engine_info *info, bool mtp,
+                      struct err *e)
+{
+    if (o->mode == SPEC_OFF || info->no_verify) {
+        return 0;
+    }
+    if (o->mode != SPEC_AUTO && info->verify_width < 2) {
+        return err_set(e, QE_USAGE,
+                       "a verify width of 1 leaves no room for drafts (give --verify-width 2 or "
+                       "more, or --spec off)");
+    }
+    if (mtp && o->draft > info->max_draft) {
+        return err_set(e, QE_USAGE, "--draft %d is more than --max-draft %d allows", o->draft,
+                       info->max_draft);
+    }
+    if (o->draft >= info->verify_width) {
+        return err_set(e, QE_USAGE,
+                       "--draft %d needs steps of %d rows, and the verify width is %d (give "
+                       "--verify-width %d)",
+                       o->draft, o->draft + 1, info->verify_width, o->draft + 1);
+    }
+    return 0;
+}
+
 int spec_init(struct spec *s, const struct spec_opts *o, const struct engine *g, struct err *e)
 {
     const struct engine_info *info = engine_info(g);
@@ -37,13 +67,21 @@ int spec_init(struct spec *s, const struct spec_opts *o, const struct engine *g,
     }
     if (wants_mtp && o->mode != SPEC_AUTO && !info->mtp) {
         return err_set(e, QE_UNSUPPORTED,
-                       "%s has no MTP layer to draft with (--spec suffix needs none)",
+                       "%s has no MTP layer to draft with, or --max-draft 0 leaves it out (--spec "
+                       "suffix needs none)",
                        info->model_name);
     }
-    *s = (struct spec){.mtp = wants_mtp && info->mtp && !info->no_verify,
-                       .suffix = wants_suffix && !info->no_verify,
+    const int rc = check_caps(o, info, wants_mtp && info->mtp, e);
+    if (rc < 0) {
+        return rc;
+    }
+    const bool can = !info->no_verify && info->verify_width > 1;
+    *s = (struct spec){.mtp = wants_mtp && info->mtp && can,
+                       .suffix = wants_suffix && can,
                        .free = o->mode == SPEC_AUTO,
-                       .draft = o->draft};
+                       .draft = o->draft,
+                       .most = smaller(info->verify_width - 1, VIEW_DRAFTS)};
+    s->chain = smaller(s->most, info->max_draft);
     cost_init(&s->cost, g);
     return 0;
 }
@@ -299,15 +337,14 @@ int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, str
     n = n < COST_ROWS ? n : COST_ROWS; /* as promised; compilers cannot know it */
     s->cost.round++;
     for (int i = 0; i < n; i++) {
-        int most = COST_ROWS - n < VIEW_DRAFTS ? COST_ROWS - n : VIEW_DRAFTS;
-        most = most < p[i].room ? most : p[i].room;
+        const int most = smaller(smaller(COST_ROWS - n, s->most), p[i].room);
         o[i] = (struct offer){.guess = {0}};
         if (s->suffix && most > 0) {
             suffix_guess(&p[i].q->text, most, &o[i].guess);
             o[i].suffix = suffix_curve(p[i].q, &o[i].guess, most);
         }
         if (s->mtp && engine_seq_len(g, p[i].seq) > 0) {
-            o[i].mtp = mtp_curve(&p[i].q->ladder, most);
+            o[i].mtp = mtp_curve(&p[i].q->ladder, smaller(most, s->chain));
         }
         p[i].source = VS_NONE;
         p[i].n = p[i].steps = p[i].ceiling = 0;

@@ -32,11 +32,13 @@ struct spec {
     bool mtp, suffix;
     bool free; /* may also not draft at all (auto) */
     int draft; /* as in spec_opts */
+    int most;  /* drafts that a step can verify, and … */
+    int chain; /* … that the MTP layer can chain, at most as many */
     struct cost cost;
 };
 
 /* QE_UNSUPPORTED: a drafter was named that this engine cannot serve; auto then means
- * none. */
+ * none. QE_USAGE: more drafts a round than the engine was opened for. */
 int spec_init(struct spec *s, const struct spec_opts *o, const struct engine *g, struct err *e);
 /* Any drafter at all. */
 bool spec_on(const struct spec *s);

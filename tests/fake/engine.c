@@ -169,6 +169,8 @@ int engine_load(const char *path, bool verify, const struct engine_opts *o,
         .n_eos = 1,
     };
     g->info.mtp = setting(path, "mtp", 0);
+    g->info.max_draft = g->info.mtp ? setting(path, "max_draft", 16) : 0;
+    g->info.verify_width = setting(path, "width", 16);
     g->info.no_verify = setting(path, "no_verify", 0) ? "this engine cannot verify drafts" : NULL;
     g->wrong = setting(path, "wrong", 5);
     g->eos = setting(path, "eos", 0);
@@ -489,6 +491,10 @@ int engine_verify(struct engine *g, const int *seqs, const int32_t *tokens, int 
 {
     struct seq was[MAX_SEQS];
     memcpy(was, g->seqs, sizeof was);
+    for (int i = 0, rows = 0; i < n; i++) {
+        rows = i > 0 && seqs[i] == seqs[i - 1] ? rows + 1 : 1;
+        assert(rows <= g->info.verify_width);
+    }
     int rc = engine_decode(g, seqs, tokens, n, e);
     fake_log.verify_calls++;
     memcpy(g->seqs, was, sizeof was);
@@ -528,6 +534,7 @@ int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e)
     for (int i = 0; i < n; i++) {
         const struct seq *s = &g->seqs[d[i].seq];
         assert(s->open && s->len > 0);
+        assert(d[i].depth >= 1 && d[i].depth <= g->info.max_draft);
         uint64_t h = mix(s->h, d[i].next);
         for (int k = 0; k < d[i].depth; k++) {
             int32_t id = draw(h, s->len + k + 1, g->info.vocab_used, g->eos, 0, 0);

@@ -13,7 +13,8 @@
  * The path given to engine_load sets it up: comma separated key=value among
  * ctx, slots, vocab, eos (one token in N is token 2; 0 never), eos_id, step_us,
  * prefill_us (a token), load_us, fail_decode, fail_prefill (the n-th call fails),
- * fail_load, compat (of saved states), mtp (1: there is an MTP layer), no_verify,
+ * fail_load, compat (of saved states), mtp (1: there is an MTP layer), max_draft, width
+ * (the caps of drafts and of rows of one sequence, which it insists on), no_verify,
  * wrong (one of its drafts in N is), and model (a model file whose blobs are taken, last in the
  * list).
  */

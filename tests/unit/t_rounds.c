@@ -301,6 +301,73 @@ static void what_cannot_be_is_refused(void **state)
     sched_close(s);
 }
 
+/* Whatever drafts, the engine is not asked for more than it was opened for. */
+static void caps_are_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        enum spec_mode mode;
+        int draft, most; /* the longest draft */
+    } cases[] = {
+        {"ctx=2048,mtp=1,wrong=1000000,step_us=50,max_draft=3,width=4", SPEC_AUTO, 0, 3},
+        {"ctx=2048,mtp=1,wrong=1000000,step_us=50,max_draft=3,width=4", SPEC_MTP, 0, 3},
+        {"ctx=2048,mtp=1,wrong=1000000,step_us=50,max_draft=1,width=16", SPEC_MTP, 0, 1},
+        {"ctx=2048,mtp=1,wrong=1000000,step_us=50,max_draft=16,width=2", SPEC_MTP_SUFFIX, 0, 1},
+        {"ctx=2048,mtp=1,wrong=1000000,step_us=50,max_draft=3,width=4", SPEC_MTP_SUFFIX, 3, 3},
+        {"ctx=2048,width=3,step_us=50", SPEC_SUFFIX, 0, 2},
+        {"ctx=2048,mtp=1,width=1", SPEC_AUTO, 0, 0},
+    };
+    static int32_t prompt[400];
+    static struct result r, want;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sched *s = open_ready(cases[i].path, cases[i].mode, cases[i].draft);
+        prompt_of(prompt, 400, 3);
+        struct job_spec spec = {
+            .prompt = prompt, .n_prompt = 400, .max_tokens = 300, .wake_fd = -1};
+        struct job *j = NULL;
+        assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
+        finish(j, &r);
+        expect(&spec, 0, &want);
+        same(&r, &want);
+        const struct job_stats st = job_stats(j);
+        for (int src = 0; src < VS_COUNT; src++) {
+            for (int k = cases[i].most; k < VIEW_DRAFTS; k++) {
+                assert_int_equal(st.spec.drafted[src][k], 0);
+            }
+        }
+        job_free(j);
+        sched_close(s);
+    }
+}
+
+static void beyond_the_caps_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *word;
+        enum spec_mode mode;
+        int draft;
+    } cases[] = {
+        {"ctx=64,mtp=1,max_draft=3,width=16", "--max-draft 3", SPEC_MTP, 4},
+        {"ctx=64,mtp=1,max_draft=3,width=4", "--max-draft 3", SPEC_AUTO, 7},
+        {"ctx=64,mtp=1,width=4", "--verify-width 5", SPEC_MTP_SUFFIX, 4},
+        {"ctx=64,width=4", "--verify-width 8", SPEC_SUFFIX, 7},
+        {"ctx=64,mtp=1,width=1", "--verify-width 2", SPEC_MTP, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sched_opts o = {.path = cases[i].path,
+                               .wake_fd = -1,
+                               .spec = {.mode = cases[i].mode, .draft = cases[i].draft}};
+        struct sched *s = NULL;
+        struct err e = ERR_INIT;
+        assert_int_equal(sched_open(&o, &s, &e), 0);
+        assert_int_equal(sched_wait(s, &e), QE_USAGE);
+        assert_non_null(strstr(e.msg, cases[i].word));
+        sched_close(s);
+    }
+}
+
 /* The step fails in the middle: its jobs end with the reason, nothing is left open. */
 static void failures_end_rounds(void **state)
 {
@@ -327,9 +394,10 @@ static void failures_end_rounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_drafter_and_depth), cmocka_unit_test(ends_in_mid_round),
-        cmocka_unit_test(good_drafts_are_used),    cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(failures_end_rounds),
+        cmocka_unit_test(every_drafter_and_depth),    cmocka_unit_test(ends_in_mid_round),
+        cmocka_unit_test(good_drafts_are_used),       cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(failures_end_rounds),        cmocka_unit_test(caps_are_kept),
+        cmocka_unit_test(beyond_the_caps_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
