@@ -387,7 +387,9 @@ void prefixdir_warm(struct prefixdir *d, uint64_t bytes, bool (*go_on)(void *ctx
     qsort(v, n, sizeof *v, oldest_first);
     for (size_t i = n; i-- > 0 && bytes > 0;) {
         char *path = path_of(d, &v[i]);
-        const int fd = v[i].engine == d->engine ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        /* a pipe under a state's name must not be waited for */
+        const int fd =
+            v[i].engine == d->engine ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
         ssize_t k = 0;
         while (fd >= 0 && bytes > 0 && go_on(ctx) && (k = read(fd, piece, PIECE)) > 0) {
             bytes -= bytes < (uint64_t)k ? bytes : (uint64_t)k;

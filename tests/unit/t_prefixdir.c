@@ -253,6 +253,31 @@ static void damage(void **state)
     prefixdir_free(d);
 }
 
+static bool always(void *ctx)
+{
+    (void)ctx;
+    return true;
+}
+
+/* A pipe under the name of a state is passed over: nobody waits for its other end. */
+static void pipes_are_not_waited_for(void **state)
+{
+    (void)state;
+    static int32_t a[100];
+    char path[1024];
+    tokens(a, 100, 100, 0);
+    struct prefixdir *d = open_dir(engine);
+    write_state(d, a, 64, false, "aaaa", 4);
+    only_file(path, sizeof path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(20);
+    prefixdir_warm(d, 1 << 20, always, NULL);
+    assert_int_equal(found(d, a, 100, 0, "aaaa", 4), 0);
+    alarm(0);
+    prefixdir_free(d);
+}
+
 static void the_limit_holds(void **state)
 {
     (void)state;
@@ -386,6 +411,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(longest_of_the_same, fresh, clear),
         cmocka_unit_test_setup_teardown(names_that_lie, fresh, clear),
         cmocka_unit_test_setup_teardown(damage, fresh, clear),
+        cmocka_unit_test_setup_teardown(pipes_are_not_waited_for, fresh, clear),
         cmocka_unit_test_setup_teardown(the_limit_holds, fresh, clear),
         cmocka_unit_test_setup_teardown(needless_ones_go, fresh, clear),
         cmocka_unit_test_setup_teardown(disks_that_do_not_write, fresh, clear),
