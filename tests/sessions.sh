@@ -109,7 +109,7 @@ se 0 fork notes 'notes, again' --turn 4 && id=$(cat "$t/out") && [ "$(turns "$id
 ok 'a fork goes its own way, from the same state'
 se 0 rename other 'The plan' && se 0 tag 'The plan' work c && se 0 pin 'The p' && se 0 list &&
     grep -q 'The plan  \[c, work\]  pinned' "$t/out" && se 0 untag 'The plan' c && se 0 unpin 'The plan' &&
-    se 0 list && grep -q 'The plan  \[work\]$' "$t/out" && se 2 tag 'The plan' 'a,b' && se 2 rename notes ''
+    se 0 list && grep -q 'The plan  \[work\]$' "$t/out" && se 2 tag 'The plan' 'a,b' && se 2 rename notes '' && se 2 fork notes ''
 ok 'names, tags, pins'
 se 2 && one_line "$t/err" && se 2 dance && se 2 show && se 2 list x && se 2 show note && one_line "$t/err"
 ok 'what cannot be meant is status 2'

@@ -352,6 +352,9 @@ static void say_id(const struct verb_in *in, int64_t id)
 static int verb_fork(struct verb_in *in, struct err *e)
 {
     int64_t conv = 0, fork = 0;
+    if (in->n == 2 && !in->words[1][0]) {
+        return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
+    }
     int rc = find(in, 0, &conv, e);
     rc = rc < 0 ? rc
                 : catalog_fork(in->c, conv, conf_int(in->cf, "turn", 0),
