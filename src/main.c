@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,7 @@ static int dispatch(int argc, char **argv, struct err *e)
 int main(int argc, char **argv)
 {
     io_hold_standard_fds();
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails, and one line says so */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     struct err e = ERR_INIT;

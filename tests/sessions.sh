@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..34
+echo 1..35
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -111,6 +111,9 @@ se 0 rename other 'The plan' && se 0 tag 'The plan' work c && se 0 pin 'The p' &
     grep -q 'The plan  \[c, work\]  pinned' "$t/out" && se 0 untag 'The plan' c && se 0 unpin 'The plan' &&
     se 0 list && grep -q 'The plan  \[work\]$' "$t/out" && se 2 tag 'The plan' 'a,b' && se 2 rename notes '' && se 2 fork notes ''
 ok 'names, tags, pins'
+(ulimit -f 16 && XDG_STATE_HOME=$t/limited exec "$q" run -m "$model" --session a -p hi -n 3 </dev/null) >"$t/out" 2>"$t/err"
+[ $? -eq 1 ] && one_line "$t/err" && grep -q 'catalog.db' "$t/err"
+ok 'a limit on the size of files: one line says what could not be written'
 se 2 && one_line "$t/err" && se 2 dance && se 2 show && se 2 list x && se 2 show note && one_line "$t/err"
 ok 'what cannot be meant is status 2'
 states=$(ls "$dir/states" | wc -l)
