@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..35
+echo 1..36
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -114,6 +114,10 @@ ok 'names, tags, pins'
 (ulimit -f 16 && XDG_STATE_HOME=$t/limited exec "$q" run -m "$model" --session a -p hi -n 3 </dev/null) >"$t/out" 2>"$t/err"
 [ $? -eq 1 ] && one_line "$t/err" && grep -q 'catalog.db' "$t/err"
 ok 'a limit on the size of files: one line says what could not be written'
+(export XDG_STATE_HOME="$t/filled" && say 0 a hi && ulimit -f 100 && say 1 a 'More.')
+[ $? -eq 0 ] && [ -s "$t/out" ] && grep -q 'not stored' "$t/err" &&
+    (export XDG_STATE_HOME="$t/filled" && say 0 a 'More.' && [ "$(turns a)" = 4 ])
+ok 'an answer that could not be stored to the end is status 1'
 se 2 && one_line "$t/err" && se 2 dance && se 2 show && se 2 list x && se 2 show note && one_line "$t/err"
 ok 'what cannot be meant is status 2'
 states=$(ls "$dir/states" | wc -l)

@@ -296,7 +296,11 @@ static int exchange(const struct conv_opts *o, const struct prompt_in *p, const 
             save_state(c, t, out);
         }
     }
-    conv_close(c);
+    if (!conv_close(c) && rc == 0 && s->stored) {
+        return err_set(e, QE_IO,
+                       "this turn is not stored: it could not be written until the end; "
+                       "make room and ask again");
+    }
     return rc;
 }
 

@@ -142,6 +142,7 @@ struct conv {
     int64_t retry_at;      /* when to write again what could not be written */
     struct keeper *keeper; /* NULL: states are not saved */
     bool keep_failed;      /* that they cannot be was told */
+    bool lost;             /* what was said in a chat that is gone could not be written */
     uint8_t compat[STATE_COMPAT];
     char label[STATE_LABEL_SIZE];
     struct chat **chats;

@@ -537,10 +537,10 @@ static void chat_destroy(struct chat *t)
     free(t);
 }
 
-void conv_close(struct conv *c)
+bool conv_close(struct conv *c)
 {
     if (!c) {
-        return;
+        return true;
     }
     pthread_mutex_lock(&c->lock);
     c->quit = true;
@@ -569,7 +569,9 @@ void conv_close(struct conv *c)
     free(c->chats);
     free_opts(c);
     free(c->dir);
+    const bool kept = !c->lost;
     free(c);
+    return kept;
 }
 
 int conv_fd(const struct conv *c)

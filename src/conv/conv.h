@@ -100,8 +100,9 @@ void conv_event_fini(struct conv_event *ev);
 
 /* Returns at once; the model loads behind it (CE_LOADING … CE_READY). */
 int conv_open(const struct conv_opts *o, struct conv **out, struct err *e);
-/* Stops every turn, waits for the engine thread, frees all chats. */
-void conv_close(struct conv *c);
+/* Stops every turn, waits for the engine thread, frees all chats. False: something that was said
+ * and was to be kept could not be written to the end, and is gone. */
+bool conv_close(struct conv *c);
 
 /* Readable (poll) when events wait. */
 int conv_fd(const struct conv *c);

@@ -614,7 +614,9 @@ void chat_work_free(struct chat *t)
     }
     json_decref(t->messages);
     t->messages = NULL;
-    record_flush(&t->conv->record, &t->record);
+    if (!record_flush(&t->conv->record, &t->record)) {
+        t->conv->lost = true;
+    }
     record_leave(&t->record);
     saving_free(t);
     live_free(t->live);

@@ -250,7 +250,7 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
     return 0;
 }
 
-void conv_close(struct conv *c)
+bool conv_close(struct conv *c)
 {
     struct conv_event ev;
     pthread_mutex_lock(&c->lock);
@@ -270,6 +270,7 @@ void conv_close(struct conv *c)
     pthread_mutex_destroy(&c->lock);
     pthread_cond_destroy(&c->wake);
     free(c);
+    return true;
 }
 
 int conv_fd(const struct conv *c)
