@@ -361,27 +361,7 @@ static __device__ __forceinline__ void values(float (*o)[NT][4], float (*l)[4], 
                     ldmatrix_x4_trans(f[i][1], (v0 ^ 32) + at);
                 }
             }
-#pragma unroll
-            for (int n = 0; n < NT; n++) {
-                uint32_t b[4];
-                ldmatrix_x4_trans(b, p0 + (uint32_t)(n * 2048 + k * 16));
-#pragma unroll
-                for (int m = 0; m < 2; m++) {
-                    mma_f16(o[m][n], f[0][m], b[0], b[1], o[m][n]);
-                    mma_f16(o[m][n], f[1][m], b[2], b[3], o[m][n]);
-                }
-            }
-            const uint32_t ones[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};
-#pragma unroll
-            for (int i = 0; i < shape<NT>::sums; i++) {
-                const int n = warp + WARPS * i;
-                if (n < NT) {
-                    uint32_t b[4];
-                    ldmatrix_x4_trans(b, p0 + (uint32_t)(n * 2048 + k * 16));
-                    mma_f16(l[i], ones, b[0], b[1], l[i]);
-                    mma_f16(l[i], ones, b[2], b[3], l[i]);
-                }
-            }
+            weigh_values<NT, shape<NT>::sums, WARPS>(o, l, f, p0 + (uint32_t)(k * 16), warp);
         }
     }
 }

@@ -9,6 +9,7 @@
  */
 
 #include "kernels/cuda/attn_kv.cuh"
+#include "kernels/cuda/attn_units.cuh"
 
 enum { KV_FRESH = 320 }; /* bytes of a new row's codes in shared memory */
 
@@ -287,27 +288,7 @@ static __device__ __forceinline__ void packed_values(enum be_kv kv, float (*o)[N
                 values_t3(f[i], slot, k / 16 + i, warp, lane);
             }
         }
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            uint32_t b[4];
-            ldmatrix_x4_trans(b, p0 + (uint32_t)(n * 2048 + k * 16));
-#pragma unroll
-            for (int m = 0; m < 2; m++) {
-                mma_f16(o[m][n], f[0][m], b[0], b[1], o[m][n]);
-                mma_f16(o[m][n], f[1][m], b[2], b[3], o[m][n]);
-            }
-        }
-        const uint32_t ones[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};
-#pragma unroll
-        for (int i = 0; i < SUMS; i++) {
-            const int n = warp + WARPS * i;
-            if (n < NT) {
-                uint32_t b[4];
-                ldmatrix_x4_trans(b, p0 + (uint32_t)(n * 2048 + k * 16));
-                mma_f16(l[i], ones, b[0], b[1], l[i]);
-                mma_f16(l[i], ones, b[2], b[3], l[i]);
-            }
-        }
+        weigh_values<NT, SUMS, WARPS>(o, l, f, p0 + (uint32_t)(k * 16), warp);
     }
 }
 

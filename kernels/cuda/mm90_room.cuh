@@ -26,8 +26,8 @@ static const uint32_t MM90_KEPT = 0; /* a ticket that nobody waits for */
  * few rows tiles of several contributions have a warp of their own; with more the streaming warps
  * finish them when they are through with a link. */
 template <int NT, bool MANY> struct mm90_warps {
-    static constexpr int take = MANY ? 3 : 2,
-                         finish = MANY ? 0 : 1; /* 12 or 11 warps: 168 registers */
+    /* 12 warps either way, which may have 168 registers each. */
+    static constexpr int take = MANY ? 3 : 2, finish = MANY ? 0 : 1;
     static constexpr int finish_0 = MM90_STREAM + take, producer = finish_0 + finish;
     static constexpr int threads = (producer + 1) * MM_LANES;
     static constexpr int asked = MANY ? 20 : 5; /* units of inputs that a lane asks for at a time */
