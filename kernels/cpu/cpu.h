@@ -83,7 +83,7 @@ int cpu_state_copy(struct backend *b, int dst, int src, struct err *e);
 int cpu_state_export(struct backend *b, int slot, void *out, struct err *e);
 int cpu_state_import(struct backend *b, int slot, const void *in, struct err *e);
 int cpu_page_copy(struct backend *b, int dst, int src, struct err *e);
-int cpu_page_export(struct backend *b, int page, void *out, struct err *e);
+int cpu_page_export(struct backend *b, int page, int n, void *out, struct err *e);
 int cpu_page_import(struct backend *b, int page, const void *in, struct err *e);
 int cpu_page_fill(struct backend *b, int page, struct err *e);
 int cpu_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e);

@@ -89,13 +89,31 @@ int cpu_page_copy(struct backend *b, int dst, int src, struct err *e)
     return rc;
 }
 
-int cpu_page_export(struct backend *b, int page, void *out, struct err *e)
+/* Zeroes what a layer's part of a page's blob has beyond its first rows. */
+static void clear_tail(const struct backend *b, uint8_t *part, int rows)
+{
+    for (int which = 0; which < 2; which++) {
+        const size_t bytes = kvq_row_bytes(kvq_of(b->kv, which));
+        for (int head = 0; head < b->shape.kv_heads; head++, part += BE_PAGE * bytes) {
+            memset(part + (size_t)rows * bytes, 0, (size_t)(BE_PAGE - rows) * bytes);
+        }
+    }
+}
+
+int cpu_page_export(struct backend *b, int page, int n, void *out, struct err *e)
 {
     int rc = be_check_page(b->pages, page, e);
-    if (rc == 0) {
-        memcpy(out, page_at(b, page), b->page_bytes);
+    if (rc < 0) {
+        return rc;
     }
-    return rc;
+    memcpy(out, page_at(b, page), b->page_bytes);
+    for (size_t i = 0; i < b->page_bytes / b->layer_bytes; i++) {
+        const int rows = n - (i == (size_t)b->n_attention);
+        if (rows < BE_PAGE) {
+            clear_tail(b, (uint8_t *)out + i * b->layer_bytes, rows);
+        }
+    }
+    return 0;
 }
 
 int cpu_page_import(struct backend *b, int page, const void *in, struct err *e)

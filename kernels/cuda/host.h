@@ -313,7 +313,7 @@ int cuda_state_copy(struct backend *b, int dst, int src, struct err *e);
 int cuda_state_export(struct backend *b, int slot, void *out, struct err *e);
 int cuda_state_import(struct backend *b, int slot, const void *in, struct err *e);
 int cuda_page_copy(struct backend *b, int dst, int src, struct err *e);
-int cuda_page_export(struct backend *b, int page, void *out, struct err *e);
+int cuda_page_export(struct backend *b, int page, int n, void *out, struct err *e);
 int cuda_page_import(struct backend *b, int page, const void *in, struct err *e);
 int cuda_host_alloc(struct backend *b, size_t bytes, void **out, struct err *e);
 void cuda_host_free(struct backend *b, void *p);

@@ -152,3 +152,20 @@ void cu_kv_get(enum be_kv kv, int which, const uint8_t *head, int row, uint8_t *
         memcpy(to + (size_t)d * width, head + cu_kv_offset(kv, row, d), width);
     }
 }
+
+void cu_kv_mask(enum be_kv kv, int which, int rows, uint8_t *mask)
+{
+    /* What a row is put into comes out the same whatever was there, and nothing else does. */
+    static const uint8_t any[BE_HEAD_DIM * sizeof(float)];
+    uint8_t ones[KVL_ROWS * BE_HEAD_DIM * sizeof(float)];
+    const size_t n = KVL_ROWS * kvq_row_bytes(kvq_of(kv, which));
+    memset(mask, 0, n);
+    memset(ones, 0xFF, n);
+    for (int row = 0; row < rows; row++) {
+        cu_kv_put(kv, which, mask, row, any);
+        cu_kv_put(kv, which, ones, row, any);
+    }
+    for (size_t i = 0; i < n; i++) {
+        mask[i] = (uint8_t) ~(mask[i] ^ ones[i]);
+    }
+}

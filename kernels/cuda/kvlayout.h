@@ -48,6 +48,8 @@ extern "C" {
  * in a page. head: where that head's part of the page begins. */
 void cu_kv_put(enum be_kv kv, int which, uint8_t *head, int row, const uint8_t *from);
 void cu_kv_get(enum be_kv kv, int which, const uint8_t *head, int row, uint8_t *to);
+/* The bits of a tile (KVL_ROWS rows' bytes of kvq.h) that its first rows have. */
+void cu_kv_mask(enum be_kv kv, int which, int rows, uint8_t *mask);
 
 #ifdef __cplusplus
 }

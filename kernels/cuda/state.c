@@ -3,6 +3,7 @@
  * each layer's recurrent state, as on the CPU. */
 #include "config.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,16 +142,52 @@ int cuda_page_copy(struct backend *b, int dst, int src, struct err *e)
     return result(b, rt_copy(b->rt, b->cache + (size_t)dst * n, b->cache + (size_t)src * n, n), e);
 }
 
-int cuda_page_export(struct backend *b, int page, void *out, struct err *e)
+/* Where head j of all keys, then all values, begins in a layer's part of a page. */
+static size_t head_at(const struct backend *b, size_t j)
+{
+    const size_t heads = (size_t)b->shape.kv_heads;
+    const size_t keys = BE_PAGE * kvq_row_bytes(kvq_of(b->kv, 0));
+    const size_t values = BE_PAGE * kvq_row_bytes(kvq_of(b->kv, 1));
+    return j < heads ? j * keys : heads * keys + (j - heads) * values;
+}
+
+/* Zeroes what the heads' keys (which = 1: values) have beyond the first rows in the part
+ * of a page's blob of each of some layers. */
+static void clear_tail(const struct backend *b, uint8_t *parts, size_t layers, int which, int rows)
+{
+    const size_t tile = KVL_ROWS * kvq_row_bytes(kvq_of(b->kv, which));
+    const size_t kept = (size_t)(rows / KVL_ROWS) * tile, heads = (size_t)b->shape.kv_heads;
+    uint8_t mask[KVL_ROWS * BE_HEAD_DIM * sizeof(float)];
+    cu_kv_mask(b->kv, which, rows % KVL_ROWS, mask);
+    for (size_t i = 0; i < layers * heads && rows < BE_PAGE; i++) {
+        uint8_t *p =
+            parts + i / heads * b->layer_bytes + head_at(b, (which ? heads : 0) + i % heads) + kept;
+        for (size_t k = 0; k < tile; k++) {
+            p[k] &= mask[k];
+        }
+        memset(p + tile, 0, (BE_PAGE / KVL_ROWS - 1) * tile - kept);
+    }
+}
+
+int cuda_page_export(struct backend *b, int page, int n, void *out, struct err *e)
 {
     int rc = be_check_page(b->pages, page, e);
     rc = rc < 0 ? rc : begin_op(b, "reading a cache page", e);
     if (rc < 0) {
         return rc;
     }
-    const size_t n = b->page_bytes;
-    int status = rt_download(b->rt, out, b->cache + (size_t)page * n, n);
-    return status ? cuda_fail(b, status, e) : cuda_finish(b, e);
+    const size_t bytes = b->page_bytes;
+    int status = rt_download(b->rt, out, b->cache + (size_t)page * bytes, bytes);
+    rc = status ? cuda_fail(b, status, e) : cuda_finish(b, e);
+    if (rc < 0 || n > BE_PAGE) {
+        return rc;
+    }
+    const size_t own = (size_t)b->n_attention, mtp = b->page_bytes / b->layer_bytes - own;
+    for (int which = 0; which < 2; which++) {
+        clear_tail(b, out, own, which, n);
+        clear_tail(b, (uint8_t *)out + own * b->layer_bytes, mtp, which, n - 1);
+    }
+    return 0;
 }
 
 int cuda_page_import(struct backend *b, int page, const void *in, struct err *e)
@@ -206,15 +243,6 @@ int cuda_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s,
     return rc;
 }
 
-/* Where head j of all keys, then all values, begins in a layer's part of a page. */
-static size_t head_at(const struct backend *b, size_t j)
-{
-    const size_t heads = (size_t)b->shape.kv_heads;
-    const size_t keys = BE_PAGE * kvq_row_bytes(kvq_of(b->kv, 0));
-    const size_t values = BE_PAGE * kvq_row_bytes(kvq_of(b->kv, 1));
-    return j < heads ? j * keys : heads * keys + (j - heads) * values;
-}
-
 int cuda_page_fill(struct backend *b, int page, struct err *e)
 {
     const size_t layers = b->page_bytes / b->layer_bytes, heads = (size_t)b->shape.kv_heads;
@@ -250,7 +278,7 @@ int cuda_read_kv(struct backend *b, int layer, const int32_t *pages, int n, floa
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++) {
         if (i % BE_PAGE == 0) {
-            rc = cuda_page_export(b, pages[i / BE_PAGE], page, e);
+            rc = cuda_page_export(b, pages[i / BE_PAGE], INT_MAX, page, e);
         }
         for (size_t j = 0; j < 2 * heads && rc == 0; j++) {
             float *out = j < heads ? k : v;

@@ -186,7 +186,7 @@ int engine_snap_export_piece(struct engine *g, const struct engine_snap *k, void
     }
     for (int i = (int)((*at - STATE_HEADER - values) / page);
          i < k->kv.n && (done == 0 || done < budget); i++) {
-        int rc = g->ops->page_export(g->b, k->kv.pages[i], p + *at, e);
+        int rc = g->ops->page_export(g->b, k->kv.pages[i], k->len - i * BE_PAGE, p + *at, e);
         if (rc < 0) {
             return rc;
         }

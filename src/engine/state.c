@@ -108,7 +108,7 @@ int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, si
         *at = done = first;
     }
     for (size_t i = (*at - first) / page; i < (size_t)pages && (done == 0 || done < budget); i++) {
-        rc = g->ops->page_export(g->b, s->kv.pages[i], p + *at, e);
+        rc = g->ops->page_export(g->b, s->kv.pages[i], s->len - (int)i * BE_PAGE, p + *at, e);
         if (rc < 0) {
             return rc;
         }

@@ -281,6 +281,23 @@ static void orders(void **state)
             for (int j = 0; j < 64; j++) {
                 assert_int_equal(page[size + (size_t)j], 0xA5);
             }
+            /* the bits of a tile's first rows are these rows', to the last and no other */
+            for (int kept = 0; kept <= KVL_ROWS; kept += kept < 3 ? 1 : 61) {
+                uint8_t mask[KVL_ROWS * 1024], got[1024], none[1024], zeroes[1024] = {0};
+                cu_kv_mask(kvs[i], which, kept, mask);
+                for (size_t j = 0; j < KVL_ROWS * bytes; j++) {
+                    mask[j] &= page[j];
+                    covered[j] = 0;
+                }
+                cu_kv_get(kvs[i], which, covered, 0, none);
+                for (int r = 0; r < KVL_ROWS; r++) {
+                    cu_kv_get(kvs[i], which, mask, r, got);
+                    assert_memory_equal(got, r < kept ? rows + (size_t)r * bytes : none, bytes);
+                    cu_kv_put(kvs[i], which, mask, r, zeroes);
+                    cu_kv_put(kvs[i], which, covered, r, zeroes);
+                }
+                assert_memory_equal(mask, covered, KVL_ROWS * bytes);
+            }
             free(page);
             free(rows);
             free(covered);

@@ -591,7 +591,7 @@ static void export_import(void **state)
     ok(ops->state_import(other, 16, blob, &e), &e);
     ok(ops->state_copy(b, 5, 3, &e), &e);
     for (int i = 0; i < 2; i++) {
-        ok(ops->page_export(b, pages[i], page[i], &e), &e);
+        ok(ops->page_export(b, pages[i], N - i * BE_PAGE, page[i], &e), &e);
         ok(ops->page_import(other, moved[i], page[i], &e), &e);
         ok(ops->page_copy(b, copied[i], pages[i], &e), &e);
     }

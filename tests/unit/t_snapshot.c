@@ -250,6 +250,99 @@ static void pieces_are_the_blob(void **state)
     engine_close(h);
 }
 
+/* ---- what others left in a page ---- */
+
+static uint8_t *blob_of(struct engine *g, int seq, size_t *n)
+{
+    struct err e = ERR_INIT;
+    *n = engine_seq_state_size(g, seq);
+    uint8_t *p = mem_alloc(*n);
+    memset(p, 0x5A, *n);
+    must(engine_seq_export(g, seq, p, &e), &e);
+    return p;
+}
+
+/* A short conversation in pages that others had, drafted over, and cut back. */
+static void short_talk(struct engine *g, int seq, const struct engine_snap *head, int n)
+{
+    struct err e = ERR_INIT;
+    int32_t drafts[4];
+    const int seqs[3] = {seq, seq, seq}, one = 1;
+    if (head) {
+        put_back(g, seq, head);
+    }
+    prefill(g, seq, head ? 64 : 0, n);
+    must(engine_mtp_draft(g, seq, 7, 4, drafts, &e), &e);
+    must(engine_verify(g, seqs, text + n, 3, &e), &e);
+    must(engine_commit(g, &seq, &one, 1, &e), &e);
+}
+
+static void nothing_of_others(enum engine_kv kv)
+{
+    struct engine *g = open_engine(768, 2, kv), *clean = open_engine(768, 1, kv);
+    const int c = open_seq(clean);
+    static const int len[] = {1, 63, 64, 100, 254, 255, 256, 260};
+    for (size_t i = 0; i < sizeof len / sizeof *len; i += kv == EKV_F16 ? 1 : 3) {
+        /* the marker: every page was another's, to its last row */
+        int a = open_seq(g), b = open_seq(g);
+        prefill(g, a, 600, 1190);
+        prefill(g, b, 610, 700);
+        engine_seq_close(g, a);
+        engine_seq_close(g, b);
+        a = open_seq(g);
+        b = open_seq(g);
+        struct engine_snap *head = NULL;
+        if (len[i] > 64) { /* a head that two have, in the page of one */
+            prefill(g, b, 0, 64);
+            head = keep(g, b);
+            prefill(g, b, 700, 830);
+        }
+        short_talk(g, a, head, len[i]);
+        size_t n = 0, m = 0;
+        engine_seq_reset(clean, c);
+        if (len[i] > 64) {
+            prefill(clean, c, 0, 64);
+            prefill(clean, c, 64, len[i]);
+        } else {
+            prefill(clean, c, 0, len[i]);
+        }
+        step(clean, c, text[len[i]]);
+        uint8_t *got = blob_of(g, a, &n), *want = blob_of(clean, c, &m);
+        assert_int_equal(n, m);
+        assert_memory_equal(got, want, n);
+        /* and neither has what a cut takes away: the other engine had longer ones before */
+        struct engine_snap *k = keep(g, a);
+        size_t at = 0;
+        struct err e = ERR_INIT;
+        memset(got, 0xA5, n);
+        while (at < n) {
+            must(engine_snap_export_piece(g, k, got, &at, 1, &e), &e);
+        }
+        assert_memory_equal(got, want, n);
+        engine_snap_free(g, k);
+        engine_snap_free(g, head);
+        engine_seq_close(g, a);
+        engine_seq_close(g, b);
+        free(got);
+        free(want);
+    }
+    engine_close(g);
+    engine_close(clean);
+}
+
+static void pages_had_others(void **state)
+{
+    (void)state;
+    nothing_of_others(EKV_F16);
+    nothing_of_others(EKV_K3V3);
+#ifndef SANITIZED
+    nothing_of_others(EKV_F32);
+    nothing_of_others(EKV_F8);
+    nothing_of_others(EKV_K8V4);
+    nothing_of_others(EKV_K5V3);
+#endif
+}
+
 static void what_is_pure(void **state)
 {
     (void)state;
@@ -355,6 +448,7 @@ int main(void)
         cmocka_unit_test(exact_f32),
 #endif
         cmocka_unit_test(pieces_are_the_blob),
+        cmocka_unit_test(pages_had_others),
         cmocka_unit_test(what_is_pure),
         cmocka_unit_test(kept_states_make_room),
     };
