@@ -9,11 +9,11 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "engine/bits.h"
 #include "engine/impl.h"
 
 #define STATE_MAGIC   0x54535351U /* "QSST" */
 #define STATE_VERSION 2U
-#define STATE_BITS    1U /* counts changes of what kernels compute, in any bit */
 
 struct header {
     uint32_t magic, version;
@@ -71,17 +71,20 @@ void engine_state_compat(const struct engine *g, uint8_t compat[SHA256_BYTES], c
 {
     const char *device = g->ops->describe(g->b);
     const int n = (int)path_len(device);
-    const uint64_t figures[] = {STATE_VERSION, STATE_BITS, model_hash(g), g->ops->state_size(g->b),
+    /* what kernels compute, to any bit: their sources, and what compiled them */
+    static const char bits[] = ENGINE_BITS " " __VERSION__;
+    const uint64_t figures[] = {STATE_VERSION, model_hash(g), g->ops->state_size(g->b),
                                 g->ops->page_size(g->b)};
     struct sha256 *h = sha256_create();
+    sha256_add(h, bits, sizeof bits);
     sha256_add(h, figures, sizeof figures);
     sha256_add(h, g->digest, strlen(g->digest));
     sha256_add(h, device, (size_t)n);
     sha256_done(h, compat);
     sha256_free(h);
-    snprintf(label, label_size, "%s%s%s on %s %.*s, cache %zu bytes a token", g->name,
+    snprintf(label, label_size, "%s%s%s on %s %.*s, cache %zu bytes a token, kernels %.8s", g->name,
              g->tier[0] ? " " : "", g->tier, g->ops->name, n, device,
-             g->ops->page_size(g->b) / BE_PAGE);
+             g->ops->page_size(g->b) / BE_PAGE, ENGINE_BITS);
 }
 
 int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, size_t budget,
