@@ -312,7 +312,20 @@ static bool is_needless(const struct item *it, const struct item *by, const uint
            it->len / STRIDE == by->len / STRIDE && it->hash == h[it->len / PREFIXDIR_BLOCK];
 }
 
-/* One process at a time; who finds another at it leaves it to that one. */
+/* Whether what is there under a name is no sound state. whole: to its last byte. */
+static bool is_damaged(const char *path, bool whole)
+{
+    struct state_file *f = NULL;
+    int rc = state_open(path, &f, NULL);
+    if (rc == 0 && whole) {
+        rc = state_verify(f, NULL);
+    }
+    state_close(f);
+    return rc == QE_FORMAT;
+}
+
+/* One process at a time; who finds another at it leaves it to that one. What nobody can
+ * use goes before what was used longest ago. */
 static void trim(struct prefixdir *d, const struct item *newest, const uint64_t *h)
 {
     char *name = io_join(d->dir, "lock");
@@ -333,17 +346,18 @@ static void trim(struct prefixdir *d, const struct item *newest, const uint64_t 
         all += v[i].size;
     }
     qsort(v, n, sizeof *v, oldest_first);
-    for (int pass = 0; pass < 2; pass++) {
+    for (int pass = 0; pass < 3; pass++) {
         for (size_t i = 0; i < n; i++) {
-            const bool go =
-                pass == 0 ? is_needless(&v[i], newest, h) : all > d->limit && v[i].size > 0;
+            char *path = path_of(d, &v[i]);
+            const bool go = pass == 0 ? is_needless(&v[i], newest, h)
+                                      : all > d->limit && v[i].size > 0 &&
+                                            (pass == 2 || is_damaged(path, false));
             if (go) {
-                char *path = path_of(d, &v[i]);
                 gone = unlink(path) == 0 || gone;
-                free(path);
                 all -= v[i].size;
                 v[i].size = 0;
             }
+            free(path);
         }
     }
     free(v);
@@ -367,7 +381,8 @@ int prefixdir_write(struct prefixdir *d, const int32_t *ids, size_t len, bool he
     int rc = len % PREFIXDIR_BLOCK != 0 || len == 0 || len >= 1U << 24
                  ? err_set(e, QE_USAGE, "a prompt's state after %zu tokens is not kept", len)
                  : io_mkdirs(d->dir, 0700, e);
-    if (rc == 0 && (access(path, F_OK) < 0 || utimensat(AT_FDCWD, path, NULL, 0) < 0)) {
+    if (rc == 0 && (access(path, F_OK) < 0 || is_damaged(path, false) ||
+                    utimensat(AT_FDCWD, path, NULL, 0) < 0)) {
         rc = state_write(path, &meta, &part, 1, e);
     }
     if (rc == 0) {
@@ -376,6 +391,27 @@ int prefixdir_write(struct prefixdir *d, const int32_t *ids, size_t len, bool he
     free(path);
     free(h);
     return rc;
+}
+
+void prefixdir_sweep(const char *dir, int *files, uint64_t *bytes)
+{
+    const uint8_t none[STATE_COMPAT] = {0};
+    struct prefixdir *d = prefixdir_create(dir, 0, none, "");
+    size_t n = 0;
+    prefixdir_scan(d);
+    struct item *v = copy_items(d, &n);
+    *files = 0;
+    *bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        char *path = path_of(d, &v[i]);
+        if (is_damaged(path, true) && unlink(path) == 0) {
+            *files += 1;
+            *bytes += v[i].size;
+        }
+        free(path);
+    }
+    free(v);
+    prefixdir_free(d);
 }
 
 void prefixdir_warm(struct prefixdir *d, uint64_t bytes, bool (*go_on)(void *ctx), void *ctx)

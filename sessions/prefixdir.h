@@ -38,15 +38,19 @@ struct state_file *prefixdir_find(struct prefixdir *d, const int32_t *ids, size_
 /* A file that was found turned out to be damaged (e says how). */
 void prefixdir_damaged(struct prefixdir *d, struct state_file *f, const struct err *e);
 
-/* Writes a state of whole blocks of tokens, then removes what it makes needless and what
- * was used longest ago, until the rest is within the limit. head: the beginning of many
- * conversations. QE_IO: the disk is full, the folder cannot be written, … */
+/* Writes a state of whole blocks of tokens, unless a sound one is there, then removes what it makes
+ * needless and what was used longest ago, until the rest is within the limit. head: the beginning
+ * of many conversations. QE_IO: the disk is full, the folder cannot be written, … */
 int prefixdir_write(struct prefixdir *d, const int32_t *ids, size_t len, bool head,
                     const void *state, size_t size, struct err *e);
 
 /* Reads the files that were used last, up to so many bytes, so that they are in memory
  * when they are needed. go_on is asked in between. */
 void prefixdir_warm(struct prefixdir *d, uint64_t bytes, bool (*go_on)(void *ctx), void *ctx);
+
+/* Reads every file of a folder to its end and removes the damaged ones: how many, and their
+ * bytes. */
+void prefixdir_sweep(const char *dir, int *files, uint64_t *bytes);
 
 /* Files and their bytes, as last read. */
 void prefixdir_size(struct prefixdir *d, size_t *files, uint64_t *bytes);

@@ -221,16 +221,53 @@ static void files_free(struct files *l)
     free(l->bytes);
 }
 
-/* Deletes states until there is room for so many bytes more. */
+/* What is wrong with a file: 0, QE_FORMAT (it is damaged), QE_NOTFOUND, or why it cannot
+ * be told. whole: every byte is read, else what leads to the parts. */
+static int file_fault(const struct store *s, const char *file, bool whole)
+{
+    struct state_file *f = NULL;
+    if (!is_file_name(file)) {
+        return QE_FORMAT;
+    }
+    char *path = file_path(s, file);
+    int rc = state_open(path, &f, NULL);
+    if (rc == 0 && whole) {
+        rc = state_verify(f, NULL);
+    }
+    state_close(f);
+    free(path);
+    return rc;
+}
+
+/* Deletes file i of a list. */
+static int drop_file(struct store *s, struct files *l, size_t i, struct store_gc *done,
+                     struct err *e)
+{
+    const int rc = forget(s, l->v[i], e);
+    l->total -= l->bytes[i];
+    done->bytes += l->bytes[i];
+    l->bytes[i] = 0;
+    l->v[i][0] = 0;
+    return rc;
+}
+
+/* Deletes states until there is room for so many bytes more: first what nobody can use. */
 static int make_room(struct store *s, uint64_t bytes, struct store_gc *done, struct err *e)
 {
     struct files l = {0};
     int rc = catalog_states(s->c, add_file, &l, e);
+    const bool full = rc == 0 && l.total + bytes > s->budget;
+    for (size_t i = 0; i < l.n && rc == 0 && full; i++) {
+        if (file_fault(s, l.v[i], false) == QE_FORMAT) {
+            rc = drop_file(s, &l, i, done, e);
+            done->damaged++;
+        }
+    }
     for (size_t i = 0; i < l.n && rc == 0 && l.total + bytes > s->budget; i++) {
-        rc = forget(s, l.v[i], e);
-        l.total -= l.bytes[i];
-        done->states++;
-        done->bytes += l.bytes[i];
+        if (l.v[i][0]) {
+            rc = drop_file(s, &l, i, done, e);
+            done->states++;
+        }
     }
     files_free(&l);
     return rc;
@@ -496,12 +533,14 @@ int store_gc(struct store *s, struct store_gc *out, struct err *e)
         sweep_locks(&w);
     }
     for (size_t i = 0; i < w.known.n && rc == 0; i++) {
-        char *path = file_path(s, w.known.v[i]);
-        if (access(path, F_OK) < 0 && errno == ENOENT) {
+        const int fault = file_fault(s, w.known.v[i], true);
+        if (fault == QE_NOTFOUND) {
             rc = catalog_state_remove(s->c, w.known.v[i], e);
             out->lost++;
+        } else if (fault == QE_FORMAT) {
+            rc = drop_file(s, &w.known, i, out, e);
+            out->damaged++;
         }
-        free(path);
     }
     files_free(&w.known);
     return rc < 0 ? rc : make_room(s, 0, out, e);

@@ -51,11 +51,12 @@ int store_remove(struct store *s, int64_t conv, struct err *e);
 
 struct store_gc {
     int states;     /* deleted for the budget, or because no turn has them any more */
+    int damaged;    /* deleted because they fail their checks */
     int lost;       /* turns whose file was gone */
     int leftovers;  /* temporary files, locks */
     uint64_t bytes; /* of what was deleted */
 };
-/* Brings folder, catalogue and budget into line. */
+/* Brings folder, catalogue and budget into line; reads every state to the end. */
 int store_gc(struct store *s, struct store_gc *out, struct err *e);
 
 /* Reads every state file whole; fn is told of each, with why it cannot be used (NULL: it

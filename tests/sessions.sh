@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..36
+echo 1..38
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -125,7 +125,7 @@ se 0 rm "$id" && [ "$(ls "$dir/states" | wc -l)" -lt "$states" ] && se 1 show "$
     say 0 notes 'More.' --json && [ "$(figure cached_tokens)" -gt 0 ]
 ok 'rm takes its states along, but not those of others'
 touch -d '1 hour ago' "$dir/states/live-9-0000000000000000.state" "$dir/states/live-9-1.state.tmp-1" "$dir/locks/99.lock"
-se 0 gc --json && grep -q '"states":1,"lost":0,"leftovers":2' "$t/out"
+se 0 gc --json && grep -q '"states":1,.*"lost":0,"leftovers":2' "$t/out"
 ok 'gc finds what nobody needs'
 se 0 gc --state-budget 0 && [ "$(ls "$dir/states" | wc -l)" -eq 0 ] && [ "$(turns notes)" = 10 ] &&
     say 0 notes 'More.' --json && [ "$(figure cached_tokens)" = 0 ] && [ "$(turns notes)" = 12 ]
@@ -136,6 +136,24 @@ ok 'verify reads every byte'
 say 0 notes 'On.' --json && [ "$(figure cached_tokens)" = 0 ] && one_line "$t/err" && grep -q 'damaged.*read again' "$t/err" &&
     say 0 notes 'And on.' --json && [ "$(figure cached_tokens)" -gt 0 ] && empty "$t/err"
 ok 'a damaged state costs a reading and a line'
+
+# damaged states do not stay
+spoil() { printf x | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null; }
+export XDG_STATE_HOME="$t/spoiled"
+dir=$XDG_STATE_HOME/quasar
+mkdir -p "$dir/prefixes"
+say 0 first 'One.' && one=$(ls -t "$dir"/states/* | head -1) && say 0 second 'Two.' && two=$(ls -t "$dir"/states/* | head -1) &&
+    spoil "$two" 9000 && cp "$one" "$dir/prefixes/0000000000000001-0000000000000002-000040-t.prefix" &&
+    spoil "$dir/prefixes/0000000000000001-0000000000000002-000040-t.prefix" 9000 &&
+    se 0 gc --json && grep -q '"damaged":1,"damaged_prompts":1' "$t/out" && [ ! -e "$two" ] && [ -e "$one" ] && [ -z "$(ls "$dir/prefixes")" ] &&
+    se 0 verify && se 0 gc && one_line "$t/out" && say 0 second 'And?' && grep -q 'no state was saved' "$t/err"
+ok 'gc deletes damaged states of conversations and prompts, and says how many'
+size=$(stat -c %s "$one") two=$(ls -t "$dir"/states/* | head -1)
+se 0 gc --state-budget $((size * 5 / 2)) && spoil "$two" 60 && say 0 third 'Three.' --state-budget $((size * 5 / 2)) && [ ! -e "$two" ] &&
+    [ -e "$one" ] && say 0 first 'More.' --json && [ "$(figure cached_tokens)" -gt 0 ]
+ok 'when there is no room, a damaged state goes first'
+export XDG_STATE_HOME="$t/state"
+dir=$XDG_STATE_HOME/quasar
 
 # other models, newer files
 if say 0 notes 'Another.' --kv f32 --json && [ "$(figure cached_tokens)" = 0 ] && one_line "$t/err"; then

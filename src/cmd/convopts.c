@@ -51,25 +51,29 @@ static int biases(const struct conf *cf, struct conv_opts *o, struct convopts *s
     return rc;
 }
 
+char *convopts_prefix_dir(const struct conf *cf)
+{
+    const char *dir = conf_str(cf, "prefix-cache");
+    if (strcmp(dir, "auto") != 0) {
+        return strcmp(dir, "off") == 0 ? NULL : mem_strdup(dir);
+    }
+    char *state = io_xdg_state(), *path = io_join(state, "prefixes");
+    free(state);
+    return path;
+}
+
 /* Which states of prompts are kept, and where. */
 static int reuse(const struct conf *cf, struct conv_opts *o, struct convopts *s, struct err *e)
 {
     const int64_t mib = conf_int(cf, "prefix-memory", -1);
     const int every = (int)conf_int(cf, "prefix-every", 0);
-    const char *dir = conf_str(cf, "prefix-cache");
     o->prefix_memory = mib < 0 ? 0 : mib == 0 ? -1 : mib << 20;
     o->prefix_every = every > 0 ? every : -1;
     if (every % 64 != 0) {
         return err_set(e, QE_USAGE, "prefix-every: %d is not a multiple of 64", every);
     }
     o->cache_generated = conf_flag(cf, "cache-generated");
-    if (strcmp(dir, "auto") == 0) {
-        char *state = io_xdg_state();
-        s->prefix_dir = io_join(state, "prefixes");
-        free(state);
-    } else if (strcmp(dir, "off") != 0) {
-        s->prefix_dir = mem_strdup(dir);
-    }
+    s->prefix_dir = convopts_prefix_dir(cf);
     o->prefix_dir = s->prefix_dir;
     o->prefix_disk = conf_int(cf, "prefix-disk", 0) << 30;
     o->prefix_least = (int)conf_int(cf, "prefix-least", 0);

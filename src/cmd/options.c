@@ -103,7 +103,7 @@ const struct conf_opt options_table[] = {
      "memory for states of prompts, which later ones go on from; 0 keeps none", false},
     {"prefix-every", 0, CONF_INT, "4096", 0, 1 << 20, NULL, C_GENERATE, "N",
      "tokens between two states of a long prompt, a multiple of 64; 0: none between", false},
-    {"prefix-cache", 0, CONF_STR, "auto", NO_BOUNDS, NULL, C_GENERATE, "DIR",
+    {"prefix-cache", 0, CONF_STR, "auto", NO_BOUNDS, NULL, C_GENERATE | C_SESSIONS, "DIR",
      "folder for such states on disk, auto for one of quasar's own, off for none", false},
     {"prefix-disk", 0, CONF_INT, "16", 1, 1 << 20, NULL, C_GENERATE, "GIB",
      "most that they take there", false},

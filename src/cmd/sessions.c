@@ -12,10 +12,12 @@
 #include "base/io.h"
 #include "base/jsonio.h"
 #include "base/mem.h"
+#include "cmd/convopts.h"
 #include "cmd/printsafe.h"
 #include "cmd/session.h"
 #include "cmd/sessout.h"
 #include "sessions/lock.h"
+#include "sessions/prefixdir.h"
 
 /* What a verb works with. */
 struct verb_in {
@@ -442,13 +444,23 @@ static int verb_untag(struct verb_in *in, struct err *e)
 static int verb_gc(struct verb_in *in, struct err *e)
 {
     struct store_gc done;
+    int prompts = 0;
+    uint64_t prompt_bytes = 0;
     const int rc = store_gc(in->store, &done, e);
     if (rc < 0) {
         return rc;
     }
+    char *dir = convopts_prefix_dir(in->cf);
+    if (dir) {
+        prefixdir_sweep(dir, &prompts, &prompt_bytes);
+        done.bytes += prompt_bytes;
+    }
+    free(dir);
     if (in->json) {
-        json_print_take(json_pack("{s:i, s:i, s:i, s:I}", "states", done.states, "lost", done.lost,
-                                  "leftovers", done.leftovers, "bytes", (json_int_t)done.bytes));
+        json_print_take(json_pack("{s:i, s:i, s:i, s:i, s:i, s:I}", "states", done.states,
+                                  "damaged", done.damaged, "damaged_prompts", prompts, "lost",
+                                  done.lost, "leftovers", done.leftovers, "bytes",
+                                  (json_int_t)done.bytes));
         return 0;
     }
     char size[16];
@@ -457,6 +469,11 @@ static int verb_gc(struct verb_in *in, struct err *e)
            "freed\n",
            done.states, done.states == 1 ? "" : "s", done.lost, done.leftovers,
            done.leftovers == 1 ? "" : "s", size);
+    if (done.damaged + prompts > 0) {
+        printf("damaged, and deleted: %d state%s of conversations, %d of prompts; what was said is "
+               "read again when it is gone on with\n",
+               done.damaged, done.damaged == 1 ? "" : "s", prompts);
+    }
     return 0;
 }
 

@@ -253,6 +253,64 @@ static void damage(void **state)
     prefixdir_free(d);
 }
 
+/* A file that nobody can use is not in the way of the same state, and goes first when
+ * there is too much, or when the folder is swept. */
+static void damaged_ones_go(void **state)
+{
+    (void)state;
+    static int32_t a[100], b[100], c[100];
+    static char data[700];
+    char path[1024];
+    tokens(a, 100, 0, 1);
+    tokens(b, 100, 0, 2);
+    tokens(c, 100, 0, 3);
+    struct prefixdir *d = open_dir(engine);
+    write_state(d, a, 64, false, data, sizeof data);
+    only_file(path, sizeof path);
+    static const long places[] = {0, 20, 60, 200, 250, 300, -10, -36};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        FILE *f = fopen(path, "r+b");
+        assert_int_equal(fseek(f, places[i], places[i] < 0 ? SEEK_END : SEEK_SET), 0);
+        const int was = fgetc(f);
+        assert_int_equal(fseek(f, -1, SEEK_CUR), 0);
+        fputc(was ^ 1, f);
+        fclose(f);
+        write_state(d, a, 64, false, data, sizeof data);
+        assert_int_equal(found(d, a, 100, 0, data, sizeof data), 64);
+    }
+    assert_int_equal(truncate(path, 100), 0);
+    write_state(d, a, 64, false, data, sizeof data);
+    assert_int_equal(found(d, a, 100, 0, data, sizeof data), 64);
+    /* too much: the damaged one goes, though it was used last */
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    struct prefixdir *small = prefixdir_create(root, 2 * (uint64_t)st.st_size, engine, "an engine");
+    write_state(small, b, 64, false, data, sizeof data);
+    FILE *f = fopen(path, "r+b");
+    fputc('x', f);
+    fclose(f);
+    write_state(small, c, 64, false, data, sizeof data);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(found(small, b, 100, 0, data, sizeof data), 64);
+    assert_int_equal(found(small, c, 100, 0, data, sizeof data), 64);
+    /* swept: to the last byte, and only what is damaged */
+    int gone = -1;
+    uint64_t bytes = 0;
+    prefixdir_sweep(root, &gone, &bytes);
+    assert_int_equal(gone, 0);
+    only_file(path, sizeof path);
+    f = fopen(path, "r+b");
+    assert_int_equal(fseek(f, 256 + 16 + 4 * 64 + 300, SEEK_SET), 0);
+    fputc('x', f);
+    fclose(f);
+    prefixdir_sweep(root, &gone, &bytes);
+    assert_int_equal(gone, 1);
+    assert_int_equal(bytes, st.st_size);
+    assert_int_equal(files(), 1);
+    prefixdir_free(small);
+    prefixdir_free(d);
+}
+
 static bool always(void *ctx)
 {
     (void)ctx;
@@ -411,6 +469,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(longest_of_the_same, fresh, clear),
         cmocka_unit_test_setup_teardown(names_that_lie, fresh, clear),
         cmocka_unit_test_setup_teardown(damage, fresh, clear),
+        cmocka_unit_test_setup_teardown(damaged_ones_go, fresh, clear),
         cmocka_unit_test_setup_teardown(pipes_are_not_waited_for, fresh, clear),
         cmocka_unit_test_setup_teardown(the_limit_holds, fresh, clear),
         cmocka_unit_test_setup_teardown(needless_ones_go, fresh, clear),
