@@ -93,7 +93,7 @@ static int version_of(struct catalog *c, int64_t *version, struct err *e)
     return rc < 0 ? rc : cat_int_take(c, st, version, e);
 }
 
-static int migrate(struct catalog *c, struct err *e)
+int cat_migrate(struct catalog *c, struct err *e)
 {
     /* Taking the write lock first: of two processes one migrates, the other waits
      * and finds nothing to do. */
@@ -122,10 +122,8 @@ static int migrate(struct catalog *c, struct err *e)
     return cat_end_write(c, rc, e);
 }
 
-/* SQLite gives its side files the database's mode, so ours is made first. It is made
- * under another name: to close a descriptor of the file itself would take away the
- * locks that other connections of this process have on it. */
-static int make_private(const char *path, struct err *e)
+/* SQLite gives its side files the database's mode, so ours is made first. */
+static int make_folder(const char *path, struct err *e)
 {
     char *dir = mem_strdup(path);
     char *slash = strrchr(dir, '/');
@@ -135,22 +133,72 @@ static int make_private(const char *path, struct err *e)
         rc = io_mkdirs(dir, 0700, e);
     }
     free(dir);
-    if (rc < 0 || access(path, F_OK) == 0) {
-        return rc;
-    }
+    return rc;
+}
+
+/* Puts a file of this content-free schema at name, which mkostemp has made. */
+static int fill(const char *name, struct err *e)
+{
+    struct catalog c = {.path = mem_strdup(name)};
+    int rc =
+        sqlite3_open_v2(name, &c.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK
+            ? 0
+            : cat_fail(&c, "make it", e);
+    rc = rc < 0 ? rc : cat_migrate(&c, e);
+    sqlite3_close(c.db);
+    free(c.path);
+    return rc;
+}
+
+/* A new file appears whole: one without a byte is damage, not a beginning. It is made
+ * under another name, for that and because closing a descriptor of the file itself would
+ * take away the locks that other connections of this process have on it. */
+static int make_new(const char *path, bool empty, struct err *e)
+{
     struct buf b = BUF_INIT;
     buf_printf(&b, "%s.new-XXXXXX", path);
     const int fd = mkostemp(b.data, O_CLOEXEC); /* 0600 */
+    int rc = 0;
     if (fd < 0) {
         rc = err_sys(e, QE_IO, errno, "cannot make %s", path);
-    } else {
-        close(fd);
-        if (link(b.data, path) < 0 && errno != EEXIST) {
-            rc = err_sys(e, QE_IO, errno, "cannot make %s", path);
-        }
-        unlink(b.data);
+        buf_free(&b);
+        return rc;
     }
+    close(fd);
+    rc = empty ? 0 : fill(b.data, e);
+    if (rc == 0 && link(b.data, path) < 0 && errno != EEXIST) {
+        rc = err_sys(e, QE_IO, errno, "cannot make %s", path);
+    }
+    unlink(b.data);
+    buf_adds(&b, "-journal");
+    unlink(b.data);
     buf_free(&b);
+    return rc;
+}
+
+static bool has_log(const char *path)
+{
+    struct buf b = BUF_INIT;
+    struct stat st;
+    buf_printf(&b, "%s-wal", path);
+    const bool has = stat(b.data, &st) == 0 && st.st_size > 0;
+    buf_free(&b);
+    return has;
+}
+
+/* A file that is there and has its first byte. SQLite would take one without for new, and
+ * throw its log away, which may be all that is left of it. */
+static int make_private(const char *path, struct err *e)
+{
+    struct stat st;
+    int rc = make_folder(path, e);
+    const bool log = has_log(path); /* before: whoever makes the file makes it first */
+    if (rc == 0 && access(path, F_OK) < 0 && errno == ENOENT) {
+        rc = make_new(path, log, e);
+    }
+    if (rc == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0) {
+        rc = err_set(e, QE_FORMAT, "%s is empty: a torn copy, or a disk that was full", path);
+    }
     return rc;
 }
 
@@ -197,7 +245,7 @@ int catalog_open(const char *path, struct catalog **out, struct err *e)
         rc = version_of(c, &have, e);
     }
     if (rc == 0 && have != CATALOG_SCHEMA) {
-        rc = migrate(c, e);
+        rc = cat_migrate(c, e);
     }
     if (rc < 0) {
         goto fail;
@@ -214,6 +262,7 @@ void catalog_close(struct catalog *c)
     if (c) {
         sqlite3_close(c->db);
         free(c->path);
+        free(c->fixed);
         free(c);
     }
 }
@@ -325,17 +374,51 @@ int catalog_update(struct catalog *c, int64_t id, const struct catalog_turn *t, 
 
 /* ---- reading ---- */
 
+struct counting {
+    catalog_conv_fn fn;
+    void *ctx;
+    int n;
+    bool ended;
+};
+
+static bool count_conv(void *ctx, const struct catalog_conv *v)
+{
+    struct counting *k = ctx;
+    k->n++;
+    k->ended = !k->fn(k->ctx, v);
+    return !k->ended;
+}
+
 int catalog_list(struct catalog *c, int limit, catalog_conv_fn fn, void *ctx, struct err *e)
 {
-    sqlite3_stmt *st = NULL;
-    int rc = cat_prepare(
-        c, "SELECT " CONV_COLUMNS " FROM conversations ORDER BY updated DESC, id DESC LIMIT ?1",
-        &st, e);
-    if (rc < 0) {
-        return rc;
+    static const char *const ways[] = {
+        "SELECT " CONV_COLUMNS " FROM conversations ORDER BY updated DESC, id DESC LIMIT ?1",
+        /* of a damaged file: without what is counted in other tables, from where it broke off */
+        "SELECT " CONV_COLUMNS_BARE " FROM conversations ORDER BY updated DESC, id DESC"
+        " LIMIT ?1 OFFSET ?2",
+        "SELECT " CONV_COLUMNS_BARE " FROM conversations NOT INDEXED ORDER BY updated DESC, id DESC"
+        " LIMIT ?1 OFFSET ?2",
+    };
+    struct counting k = {fn, ctx, 0, false};
+    int rc = QE_FORMAT;
+    struct err first = ERR_INIT;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && rc == QE_FORMAT && !k.ended; i++) {
+        sqlite3_stmt *st = NULL;
+        struct err why = ERR_INIT;
+        rc = cat_prepare(c, ways[i], &st, &why);
+        if (rc == 0) {
+            sqlite3_bind_int(st, 1, limit - k.n);
+            if (i > 0) {
+                sqlite3_bind_int(st, 2, k.n);
+            }
+            rc = cat_convs_take(c, st, count_conv, &k, &why);
+        }
+        first = first.code ? first : why;
     }
-    sqlite3_bind_int(st, 1, limit);
-    return cat_convs_take(c, st, fn, ctx, e);
+    if (first.code && e) {
+        *e = first;
+    }
+    return first.code;
 }
 
 int catalog_turns(struct catalog *c, int64_t conv, catalog_turn_fn fn, void *ctx, struct err *e)
@@ -420,7 +503,9 @@ int catalog_verify(struct catalog *c, struct err *e)
     if (sqlite3_step(st) != SQLITE_ROW) {
         rc = cat_fail(c, "check it", e);
     } else if (strcmp((const char *)sqlite3_column_text(st, 0), "ok") != 0) {
-        rc = err_set(e, QE_FORMAT, "%s is damaged: %s", c->path, sqlite3_column_text(st, 0));
+        rc = err_set(e, QE_FORMAT,
+                     "%s is damaged: %s (quasar sessions verify --repair saves what can be read)",
+                     c->path, sqlite3_column_text(st, 0));
     }
     sqlite3_finalize(st);
     return rc;

@@ -24,6 +24,9 @@ struct catalog;
  * file is left as it is. */
 int catalog_open(const char *path, struct catalog **out, struct err *e);
 void catalog_close(struct catalog *c);
+/* A copy of it in memory, its log included, that can only be read: for a disk that is full
+ * or cannot be written. why goes into messages of what would write. */
+int catalog_open_fixed(const char *path, const char *why, struct catalog **out, struct err *e);
 #define CATALOG_SCHEMA 2
 
 struct catalog_conv {
@@ -37,8 +40,8 @@ struct catalog_conv {
     const char *directory; /* where it was begun; NULL: unknown */
     const char *tags;      /* with ", " between them; NULL: none */
     int64_t leaf;          /* 0: nothing was said */
-    int turns;
-    int64_t state_bytes; /* of its saved states */
+    int turns;             /* -1: they could not be counted */
+    int64_t state_bytes;   /* of its saved states */
 };
 
 enum catalog_role { CAT_USER, CAT_ASSISTANT, CAT_TOOL, CAT_SYSTEM };
@@ -104,7 +107,7 @@ int catalog_named_or_new(struct catalog *c, const struct catalog_new *n, int64_t
 int catalog_last(struct catalog *c, const char *directory, int64_t *conv, struct err *e);
 /* QE_NOTFOUND. */
 int catalog_get(struct catalog *c, int64_t conv, catalog_conv_fn fn, void *ctx, struct err *e);
-/* Latest first, at most limit. */
+/* Latest first, at most limit. QE_FORMAT: those that could be read were given. */
 int catalog_list(struct catalog *c, int limit, catalog_conv_fn fn, void *ctx, struct err *e);
 
 /* ---- turns ---- */

@@ -22,7 +22,13 @@ int cat_fail(struct catalog *c, const char *doing, struct err *e)
         code = QE_BUSY;
         break;
     }
-    return err_set(e, code, "%s: cannot %s: %s", c->path, doing, sqlite3_errmsg(c->db));
+    if (c->fixed && sqlite3_errcode(c->db) == SQLITE_READONLY) {
+        return err_set(e, code, "%s: cannot %s: it can only be read, because %s", c->path, doing,
+                       c->fixed);
+    }
+    return err_set(e, code, "%s: cannot %s: %s%s", c->path, doing, sqlite3_errmsg(c->db),
+                   code == QE_FORMAT ? " (quasar sessions verify --repair saves what can be read)"
+                                     : "");
 }
 
 int cat_exec(struct catalog *c, const char *sql, const char *doing, struct err *e)

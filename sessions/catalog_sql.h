@@ -9,6 +9,7 @@
 struct catalog {
     sqlite3 *db;
     char *path;
+    char *fixed; /* why it can only be read; NULL: it can be written */
 };
 
 /* The last failure of the connection as a status and a message. */
@@ -24,6 +25,9 @@ int cat_int_take(struct catalog *c, sqlite3_stmt *st, int64_t *out, struct err *
 int cat_begin_write(struct catalog *c, struct err *e);
 int cat_end_write(struct catalog *c, int rc, struct err *e);
 
+/* Brings the schema up to date; QE_UNSUPPORTED: it is a newer one. */
+int cat_migrate(struct catalog *c, struct err *e);
+
 /* NULL binds NULL. Texts are borrowed until the statement is done. */
 void cat_bind_text(sqlite3_stmt *st, int i, const char *p, size_t n);
 void cat_bind_str(sqlite3_stmt *st, int i, const char *s);
@@ -37,6 +41,8 @@ const char *cat_text_at(sqlite3_stmt *st, int i, size_t *n);
     " (SELECT group_concat(tag, ', ') FROM tags WHERE tags.conversation = conversations.id),"      \
     " (SELECT count(*) FROM turns WHERE turns.conversation = conversations.id),"                   \
     " (SELECT coalesce(sum(bytes), 0) FROM states WHERE states.conversation = conversations.id)"
+#define CONV_COLUMNS_BARE                                                                          \
+    "id, created, updated, title, named, pinned, model, system, directory, leaf, NULL, -1, 0"
 #define TURN_COLUMNS                                                                               \
     "turns.id, turns.parent, turns.role, turns.text, turns.thought, turns.calls, turns.ids,"       \
     " turns.finish, turns.stats, turns.settings, turns.created, turns.conversation"

@@ -17,6 +17,7 @@
 #define WAL_HEAD    32
 #define NOT_WAL     UINT32_MAX
 #define PAYLOAD_MAX (1U << 30)
+#define PAGES_MAX   (1U << 22) /* of a file that only its log tells of */
 
 struct file {
     struct io_map db, wal;
@@ -94,10 +95,15 @@ static void map_pages(struct file *f)
 {
     const size_t frames = wal_frames(f, f->page);
     const size_t in_db = (f->db.size + f->page - 1) / f->page;
+    size_t most = in_db + frames;
+    for (size_t i = 0; i < frames && in_db == 0; i++) { /* the file is lost: as it was */
+        const size_t was = be32(frame_at(f, i) + 4);
+        most = was > most && was <= PAGES_MAX ? was : most;
+    }
     f->n_pages = in_db;
     for (size_t i = 0; i < frames; i++) {
         const size_t number = be32(frame_at(f, i));
-        if (number > f->n_pages && number <= in_db + frames) {
+        if (number > f->n_pages && number <= most) {
             f->n_pages = number;
         }
     }
@@ -297,6 +303,19 @@ static void find_geometry(struct file *f)
     f->usable = f->page - (reserved <= f->page - 480 ? reserved : 0);
 }
 
+/* The log beside a file that is in f->db already. */
+static void open_log(const char *path, struct file *f)
+{
+    struct buf wal = BUF_INIT;
+    buf_printf(&wal, "%s-wal", path);
+    if (io_map_open(&f->wal, wal.data, NULL) < 0) {
+        f->wal = (struct io_map){.data = NULL, .size = 0};
+    }
+    buf_free(&wal);
+    find_geometry(f);
+    map_pages(f);
+}
+
 int pages_rows(const char *path,
                void (*fn)(void *ctx, int64_t rowid, const struct cell *c, int n_cells), void *ctx,
                struct err *e)
@@ -306,14 +325,7 @@ int pages_rows(const char *path,
     if (rc < 0) {
         return rc;
     }
-    struct buf wal = BUF_INIT;
-    buf_printf(&wal, "%s-wal", path);
-    if (io_map_open(&f.wal, wal.data, NULL) < 0) {
-        f.wal = (struct io_map){.data = NULL, .size = 0};
-    }
-    buf_free(&wal);
-    find_geometry(&f);
-    map_pages(&f);
+    open_log(path, &f);
     struct buf b = BUF_INIT;
     for (size_t i = 1; i <= f.n_pages; i++) {
         read_leaf(&f, i, &b, fn, ctx);
@@ -323,4 +335,22 @@ int pages_rows(const char *path,
     io_map_close(&f.wal);
     io_map_close(&f.db);
     return 0;
+}
+
+uint8_t *pages_image(const uint8_t *db, size_t db_n, const char *path, size_t *n)
+{
+    struct file f = {.db = {.data = db, .size = db_n}};
+    open_log(path, &f);
+    uint8_t *p = mem_zalloc((f.n_pages + 1) * f.page);
+    for (size_t i = 0; i < f.n_pages; i++) {
+        const uint8_t *from = page_at(&f, i + 1);
+        if (from) {
+            memcpy(p + i * f.page, from, f.page);
+        }
+    }
+    p[18] = p[19] = 1; /* it has no log any more */
+    *n = f.n_pages * f.page;
+    free(f.frame);
+    io_map_close(&f.wal);
+    return p;
 }

@@ -30,4 +30,8 @@ int pages_rows(const char *path,
                void (*fn)(void *ctx, int64_t rowid, const struct cell *c, int n_cells), void *ctx,
                struct err *e);
 
+/* A database of db_n bytes and the log beside path as one file without a log, of *n bytes;
+ * the caller frees it. */
+uint8_t *pages_image(const uint8_t *db, size_t db_n, const char *path, size_t *n);
+
 #endif

@@ -54,6 +54,7 @@ struct found {
     struct sv_state *states;
     struct sv_tag *tags;
     size_t n_convs, n_turns, n_states, n_tags;
+    int no_turn, no_head;
 };
 
 /* ---- recognising ---- */
@@ -302,9 +303,35 @@ static void add_lost_convs(struct found *f)
                                                   .title = mem_strndup(t->text, 80),
                                                   .model = mem_strdup("")};
     }
+    f->no_head = (int)(f->n_convs - known);
     if (f->n_convs > known) {
         qsort(f->convs, f->n_convs, sizeof *f->convs, conv_order);
     }
+}
+
+static int id_order(const void *a, const void *b)
+{
+    return by_id(*(const int64_t *)a, *(const int64_t *)b);
+}
+
+/* Turns that are named as a parent or a leaf, and are not among those that were read. */
+static void count_lost_turns(struct found *f)
+{
+    int64_t *v = mem_array(f->n_turns + f->n_convs + 1, sizeof *v);
+    size_t n = 0;
+    for (size_t i = 0; i < f->n_turns; i++) {
+        v[n] = f->turns[i].parent;
+        n += v[n] > 0 && !turn_of(f, v[n]);
+    }
+    for (size_t i = 0; i < f->n_convs; i++) {
+        v[n] = f->convs[i].leaf;
+        n += v[n] > 0 && !turn_of(f, v[n]);
+    }
+    qsort(v, n, sizeof *v, id_order);
+    for (size_t i = 0; i < n; i++) {
+        f->no_turn += i == 0 || v[i] != v[i - 1];
+    }
+    free(v);
 }
 
 /* The turn before t in its conversation: the parent it names, or the latest earlier one
@@ -551,6 +578,7 @@ static int find_rows(const char *path, struct found *f, struct err *e)
         UNIQUE(f->turns, f->n_turns, free_turn);
         add_lost_convs(f);
     }
+    count_lost_turns(f);
     return 0;
 }
 
@@ -563,7 +591,11 @@ static int salvage_locked(const char *path, const char *fresh, struct salvage *o
             return 0;
         }
         struct found f = {.n_convs = 0};
+        struct stat st;
+        out->empty = stat(path, &st) == 0 && st.st_size == 0;
         rc = find_rows(path, &f, e);
+        out->no_turn = f.no_turn;
+        out->no_head = f.no_head;
         rc = rc < 0 ? rc : write_new(fresh, &f, out, e);
         free_found(&f);
     }

@@ -5,6 +5,9 @@
 
 struct salvage {
     int conversations, turns; /* saved */
+    int no_turn;              /* turns that others name, and that could not be read */
+    int no_head;              /* conversations whose turns could be read, not their title */
+    bool empty;               /* the file had no byte; what was saved was in its log */
     char *kept;               /* where the damaged file now is (caller frees); NULL: there was
                                  nothing to do, another process did it */
 };

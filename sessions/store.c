@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,16 +20,63 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "sessions/lock.h"
-#include "sessions/salvage.h"
 
 #define BUDGET_MAX (UINT64_C(200) << 30)
 #define YOUNG_S    600 /* a file that nobody names may be on its way for so long */
 
 struct store {
     char *dir, *states, *path;
+    char *fixed; /* why it can only be read; NULL: it can be written */
+    bool full;   /* because there is no room */
     uint64_t budget;
     struct catalog *c;
+    struct salvage salvaged; /* kept NULL: nothing was */
 };
+
+/* ---- lists of files ---- */
+
+/* Files in the order they go in, each once. */
+struct files {
+    char **v;
+    uint64_t *bytes;
+    size_t n;
+    uint64_t total;
+};
+
+static bool add_file(void *ctx, const struct catalog_state *st)
+{
+    struct files *l = ctx;
+    for (size_t i = 0; i < l->n; i++) {
+        if (strcmp(l->v[i], st->file) == 0) {
+            return true;
+        }
+    }
+    l->v = mem_realloc(l->v, (l->n + 1) * sizeof *l->v);
+    l->bytes = mem_realloc(l->bytes, (l->n + 1) * sizeof *l->bytes);
+    l->v[l->n] = mem_strdup(st->file);
+    l->bytes[l->n++] = (uint64_t)st->bytes;
+    l->total += (uint64_t)st->bytes;
+    return true;
+}
+
+static void files_free(struct files *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        free(l->v[i]);
+    }
+    free(l->v);
+    free(l->bytes);
+}
+
+static bool is_known(const struct files *l, const char *name)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (strcmp(l->v[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
 
 /* ---- opening ---- */
 
@@ -45,14 +93,72 @@ static uint64_t budget_of(const char *dir, uint64_t asked)
     return tenth < BUDGET_MAX ? tenth : BUDGET_MAX;
 }
 
-static void add_line(struct buf *notice, const struct salvage *s, const char *path)
+/* "1 conversation", "2 conversations". */
+static void add_count(struct buf *b, int n, const char *what)
 {
-    if (s->kept && notice) {
-        buf_printf(notice,
-                   "%s was damaged: %d conversation%s with %d turns could be read and are saved; "
-                   "the damaged file is kept as %s\n",
-                   path, s->conversations, s->conversations == 1 ? "" : "s", s->turns, s->kept);
+    buf_printf(b, "%d %s%s", n, what, n == 1 ? "" : "s");
+}
+
+static void add_salvaged(struct buf *b, const struct salvage *s, const char *path)
+{
+    buf_printf(b, "%s was %s: ", path,
+               s->empty ? "empty (a torn copy, or a disk that was full)" : "damaged");
+    add_count(b, s->conversations, "conversation");
+    buf_adds(b, " with ");
+    add_count(b, s->turns, "turn");
+    buf_printf(b, " could be read%s and %s saved", s->empty ? " in its log" : "",
+               s->conversations == 1 ? "is" : "are");
+    if (s->no_turn > 0) {
+        buf_adds(b, ", at least ");
+        add_count(b, s->no_turn, "turn");
+        buf_adds(b, s->no_turn == 1 ? " is lost" : " are lost");
     }
+    if (s->no_head > 0) {
+        buf_adds(b, ", ");
+        add_count(b, s->no_head, "title");
+        buf_adds(b, s->no_head == 1 ? " is lost" : " are lost");
+    }
+    buf_printf(b, "; the %s file is kept as %s\n", s->empty ? "empty" : "damaged", s->kept);
+}
+
+static bool is_state_name(const char *name)
+{
+    const size_t n = strlen(name);
+    return strncmp(name, "live-", 5) == 0 && n > 6 && strcmp(name + n - 6, ".state") == 0;
+}
+
+/* Saved states that the new catalogue does not name hold what a lost conversation said, as
+ * tokens: they go where nothing deletes them. */
+static void set_aside(struct store *s, struct buf *notice)
+{
+    struct files known = {0};
+    char *stamp = strstr(s->salvaged.kept, ".damaged-");
+    struct buf to = BUF_INIT;
+    buf_printf(&to, "%s%s", s->states, stamp ? stamp : ".damaged");
+    DIR *d = catalog_states(s->c, add_file, &known, NULL) == 0 ? opendir(s->states) : NULL;
+    int moved = 0;
+    for (struct dirent *f = d ? readdir(d) : NULL; f; f = readdir(d)) {
+        if (!is_state_name(f->d_name) || is_known(&known, f->d_name) ||
+            io_mkdirs(to.data, 0700, NULL) < 0) {
+            continue;
+        }
+        char *old = io_join(s->states, f->d_name), *new = io_join(to.data, f->d_name);
+        moved += rename(old, new) == 0;
+        free(old);
+        free(new);
+    }
+    if (d) {
+        closedir(d);
+    }
+    if (moved > 0 && notice) {
+        add_count(notice, moved, "saved state");
+        buf_printf(notice,
+                   " of lost conversations %s kept in %s; quasar tokenize --decode -f FILE prints "
+                   "what one of them says\n",
+                   moved == 1 ? "is" : "are", to.data);
+    }
+    buf_free(&to);
+    files_free(&known);
 }
 
 static int salvage_and_open(struct store *s, struct buf *notice, struct err *e)
@@ -60,11 +166,95 @@ static int salvage_and_open(struct store *s, struct buf *notice, struct err *e)
     struct salvage done;
     int rc = catalog_salvage(s->path, &done, e);
     if (rc == 0) {
-        add_line(notice, &done, s->path);
+        if (done.kept) {
+            free(s->salvaged.kept);
+            s->salvaged = done;
+            done.kept = NULL;
+            if (notice) {
+                add_salvaged(notice, &s->salvaged, s->path);
+            }
+        }
         rc = catalog_open(s->path, &s->c, e);
+        if (rc == 0 && s->salvaged.kept) {
+            set_aside(s, notice);
+        }
     }
     free(done.kept);
     return rc;
+}
+
+/* Why nothing can be written in the folder: what the system says of a file of the size
+ * that SQLite needs for a start. 0: it can be. */
+static int why_not(const struct store *s)
+{
+    static const char some[65536];
+    struct tmp_out t = TMP_OUT_INIT;
+    char *probe = io_join(s->dir, "probe");
+    if (access(s->path, W_OK) < 0) {
+        free(probe);
+        return errno;
+    }
+    errno = 0;
+    const bool good = tmp_out_create(&t, probe, 0600, NULL) == 0 &&
+                      io_write_all(t.fd, some, sizeof some, probe, NULL) == 0 && fsync(t.fd) == 0;
+    const int n = good ? 0 : errno;
+    tmp_out_fini(&t);
+    free(probe);
+    return n;
+}
+
+/* What can be said of the reason, and done. */
+static void say_why(const struct store *s, int n, struct buf *out)
+{
+    switch (n) {
+    case ENOSPC:
+        buf_printf(out, "there is no space left on the disk of %s: make room", s->dir);
+        break;
+    case EDQUOT:
+        buf_printf(out, "the disk quota in %s is used up: make room", s->dir);
+        break;
+    case EFBIG:
+        buf_adds(out, "the limit on the size of files is reached (ulimit -f): raise it");
+        break;
+    case EROFS:
+        buf_printf(out,
+                   "%s is on a read-only file system: mount it for writing, or name another "
+                   "folder in XDG_STATE_HOME",
+                   s->dir);
+        break;
+    case EACCES:
+    case EPERM:
+        buf_printf(out,
+                   "this user has no permission to write in %s: give it, or name another folder "
+                   "in XDG_STATE_HOME",
+                   s->dir);
+        break;
+    default:
+        buf_printf(out, "%s cannot be written: %s", s->dir, strerror(n));
+    }
+}
+
+/* What is there can be read still. rc: why it was not opened for writing. */
+static int open_fixed(struct store *s, struct buf *notice, int rc, struct err *e)
+{
+    struct stat st;
+    const int n = stat(s->path, &st) == 0 && st.st_size > 0 ? why_not(s) : 0;
+    if (n == 0) {
+        return rc;
+    }
+    struct buf why = BUF_INIT;
+    struct err first = ERR_INIT;
+    say_why(s, n, &why);
+    s->full = n == ENOSPC || n == EDQUOT;
+    s->fixed = buf_take(&why);
+    if (catalog_open_fixed(s->path, s->fixed, &s->c, &first) < 0) {
+        return err_set(e, first.code, "%s; it cannot be mended, because %s", first.msg, s->fixed);
+    }
+    if (notice) {
+        buf_printf(notice, "stored conversations can only be read, nothing is stored: %s\n",
+                   s->fixed);
+    }
+    return 0;
 }
 
 int store_open(const char *dir, uint64_t budget, struct store **out, struct buf *notice,
@@ -81,6 +271,9 @@ int store_open(const char *dir, uint64_t budget, struct store **out, struct buf 
     if (rc == QE_FORMAT || (rc == 0 && !s->c)) {
         rc = salvage_and_open(s, notice, e);
     }
+    if (rc == QE_IO) {
+        rc = open_fixed(s, notice, rc, e);
+    }
     if (rc < 0) {
         store_close(s);
         return rc;
@@ -90,6 +283,16 @@ int store_open(const char *dir, uint64_t budget, struct store **out, struct buf 
     return 0;
 }
 
+const char *store_fixed(const struct store *s)
+{
+    return s->fixed;
+}
+
+const struct salvage *store_salvaged(const struct store *s)
+{
+    return s->salvaged.kept ? &s->salvaged : NULL;
+}
+
 void store_close(struct store *s)
 {
     if (s) {
@@ -97,6 +300,8 @@ void store_close(struct store *s)
         free(s->dir);
         free(s->states);
         free(s->path);
+        free(s->fixed);
+        free(s->salvaged.kept);
         free(s);
     }
 }
@@ -188,39 +393,6 @@ static int forget(struct store *s, const char *file, struct err *e)
     return rc;
 }
 
-/* Files in the order they go in, each once. */
-struct files {
-    char **v;
-    uint64_t *bytes;
-    size_t n;
-    uint64_t total;
-};
-
-static bool add_file(void *ctx, const struct catalog_state *st)
-{
-    struct files *l = ctx;
-    for (size_t i = 0; i < l->n; i++) {
-        if (strcmp(l->v[i], st->file) == 0) {
-            return true;
-        }
-    }
-    l->v = mem_realloc(l->v, (l->n + 1) * sizeof *l->v);
-    l->bytes = mem_realloc(l->bytes, (l->n + 1) * sizeof *l->bytes);
-    l->v[l->n] = mem_strdup(st->file);
-    l->bytes[l->n++] = (uint64_t)st->bytes;
-    l->total += (uint64_t)st->bytes;
-    return true;
-}
-
-static void files_free(struct files *l)
-{
-    for (size_t i = 0; i < l->n; i++) {
-        free(l->v[i]);
-    }
-    free(l->v);
-    free(l->bytes);
-}
-
 /* What is wrong with a file: 0, QE_FORMAT (it is damaged), QE_NOTFOUND, or why it cannot
  * be told. whole: every byte is read, else what leads to the parts. */
 static int file_fault(const struct store *s, const char *file, bool whole)
@@ -271,6 +443,20 @@ static int make_room(struct store *s, uint64_t bytes, struct store_gc *done, str
     }
     files_free(&l);
     return rc;
+}
+
+bool store_shed(struct store *s)
+{
+    struct files l = {0};
+    bool gone = false;
+    (void)catalog_states(s->c, add_file, &l, NULL);
+    for (size_t i = 0; i < l.n && !gone && s->full; i++) {
+        char *path = file_path(s, is_file_name(l.v[i]) ? l.v[i] : "?");
+        gone = unlink(path) == 0; /* gc finds what the catalogue has of it */
+        free(path);
+    }
+    files_free(&l);
+    return gone;
 }
 
 /* The new file's own name: the turn, and a hash of what it stands after. */
@@ -346,16 +532,6 @@ static bool add_owned(void *ctx, const struct catalog_state *st)
 {
     struct owned *o = ctx;
     return add_file(st->conv == o->conv ? &o->mine : &o->others, st);
-}
-
-static bool is_known(const struct files *l, const char *name)
-{
-    for (size_t i = 0; i < l->n; i++) {
-        if (strcmp(l->v[i], name) == 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 int store_remove(struct store *s, int64_t conv, struct err *e)
@@ -463,12 +639,6 @@ struct sweep {
     struct store_gc *out;
 };
 
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcmp(s + n - k, end) == 0;
-}
-
 static void sweep_file(struct sweep *w, int folder, const char *name)
 {
     struct stat st;
@@ -478,7 +648,7 @@ static void sweep_file(struct sweep *w, int folder, const char *name)
         unlinkat(folder, name, 0) < 0) {
         return;
     }
-    if (ends_with(name, ".state")) {
+    if (is_state_name(name)) {
         w->out->states++;
     } else {
         w->out->leftovers++;

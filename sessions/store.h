@@ -2,6 +2,7 @@
 #define QUASAR_SESSIONS_STORE_H
 
 #include "sessions/catalog.h"
+#include "sessions/salvage.h"
 #include "sessions/state.h"
 
 /*
@@ -15,13 +16,22 @@ struct store;
 #define STORE_AUTO UINT64_MAX /* a tenth of the file system, at most 200 GB */
 
 /* Opens the folder (0700, made if need be). A damaged catalogue is salvaged: notice, to
- * which a line is appended, says so. Errors as catalog_open's. */
+ * which a line is appended, says so, and what became of saved states that it does not name
+ * any more. One that cannot be written is opened for reading, and notice says why. Errors
+ * as catalog_open's. */
 int store_open(const char *dir, uint64_t budget, struct store **out, struct buf *notice,
                struct err *e);
 void store_close(struct store *s);
 /* Borrowed until store_close or store_repair. */
 struct catalog *store_catalog(struct store *s);
 const char *store_dir(const struct store *s);
+/* Why it can only be read; NULL: it can be written. */
+const char *store_fixed(const struct store *s);
+/* When the disk is full: deletes the state that goes first, if there is one, for room to
+ * open the folder again. */
+bool store_shed(struct store *s);
+/* What was salvaged when it was opened or repaired; NULL: there was nothing to. */
+const struct salvage *store_salvaged(const struct store *s);
 uint64_t store_budget(const struct store *s); /* in bytes */
 
 /* After QE_FORMAT from the catalogue: salvages and opens it again. On failure the store

@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..38
+echo 1..47
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -221,11 +221,87 @@ say 0 notes 'After the damage.' && grep -q 'was damaged: .* could be read and ar
 ok 'a damaged catalogue is salvaged, and kept aside'
 se 0 verify && se 0 search million && [ -s "$t/out" ]
 ok 'the new one is sound'
+head -c "$(stat -c %s "$dir/catalog.db")" /dev/urandom >"$t/noise" && cp "$t/noise" "$dir/catalog.db"
+rm -f "$dir"/catalog.db-*
+se 1 verify && grep -q 'was damaged: .* could be read' "$t/err" && grep -q 'has been salvaged and is sound now, and the damaged one is .*damaged-' "$t/err" &&
+    grep -q 'catalogue is salvaged' "$t/out" && se 0 verify && empty "$t/err" && grep -q sound "$t/out"
+ok 'verify tells of a salvage once, with status 1'
+aside=$(ls -d "$dir"/states.damaged-* | tail -1) && f=$(ls "$aside"/live-* | head -1) && "$q" tokenize -m "$model" --decode -f "$f" >"$t/out" 2>"$t/err" && grep -q assistant "$t/out" && empty "$t/err"
+ok 'states of what was lost are kept, and their text can be printed'
+say 0 page 'One.' && say 0 page 'Two.' && se 0 verify --json && grep -q '"catalog":true,"salvaged":null' "$t/out"
+pages=$(($(stat -c %s "$dir/catalog.db") / 4096))
+cp "$dir/catalog.db" "$t/whole.db"
+for p in $(seq 1 $((pages - 1))); do # a page in the middle: the catalogue opens, and reading it may not go to the end
+    cp "$t/whole.db" "$dir/catalog.db"
+    dd if=/dev/urandom of="$dir/catalog.db" bs=4096 seek="$p" count=1 conv=notrunc 2>/dev/null
+    "$q" sessions show page >"$t/out" 2>"$t/err" || break
+done
+one_line "$t/err" && grep -q 'quasar sessions verify --repair saves what can be read' "$t/err" && se 1 verify && grep -q 'verify --repair' "$t/err" &&
+    se 1 verify --repair --json && grep -q '"catalog":false,"salvaged":{.*"kept":"' "$t/out" && se 0 verify
+ok 'damage in the middle: the message says what mends it, and that mends it'
+: >"$dir/catalog.db"
+rm -f "$dir"/catalog.db-*
+se 0 list && grep -q 'catalog.db was empty (a torn copy, or a disk that was full): 0 conversations' "$t/err" && grep -q 'No conversation' "$t/out" &&
+    ls "$dir"/states.damaged-*/live-* >/dev/null && se 0 list && empty "$t/err"
+ok 'an empty file is no empty catalogue'
 python3 -c 'import sqlite3,sys; d=sqlite3.connect(sys.argv[1]); d.execute("PRAGMA user_version = 99")' "$dir/catalog.db" 2>/dev/null ||
     { printf '\0\0\0\143' | dd of="$dir/catalog.db" bs=1 seek=60 conv=notrunc 2>/dev/null; rm -f "$dir"/catalog.db-*; }
 sum=$(cksum <"$dir/catalog.db")
 se 1 list && one_line "$t/err" && grep -q newer "$t/err" && say 1 notes x && [ "$sum" = "$(cksum <"$dir/catalog.db")" ]
 ok 'a newer catalogue is left as it is'
+
+# what cannot be written can be read
+read_only() { # read_only REASON: everything that only reads works, the rest is one line
+    se 0 list && grep -q ' 2 turns .* kept$' "$t/out" && one_line "$t/err" && grep -q "can only be read, nothing is stored: .*$1" "$t/err" &&
+        se 0 show kept && grep -q 'Hello' "$t/out" && se 0 export kept && se 0 search hello && se 0 verify &&
+        se 1 rename kept other && one_line "$t/err" && grep -q "$1" "$t/err" && se 1 rm kept && se 1 tag kept x && se 1 fork kept &&
+        say 1 kept 'And?' --json && [ "$(figure prompt_tokens)" -gt 30 ] && [ "$(grep -c "$1" "$t/err")" = 1 ] && grep -q 'not stored' "$t/err" &&
+        say 1 fresh 'And?' && [ -s "$t/out" ] && [ "$(grep -c "$1" "$t/err")" = 1 ]
+}
+export XDG_STATE_HOME="$t/fixed"
+dir=$XDG_STATE_HOME/quasar
+say 0 kept 'Hello.' && (ulimit -f 16 && read_only 'ulimit -f') && se 0 list && empty "$t/err"
+ok 'no file may grow: what is stored can be read'
+mkdir "$t/mounted"
+if mount -t tmpfs -o size=40m none "$t/mounted" 2>/dev/null; then
+    cp -R "$XDG_STATE_HOME/quasar" "$t/mounted/"
+    export XDG_STATE_HOME="$t/mounted"
+    mount -o remount,ro "$t/mounted" && read_only 'read-only file system' && mount -o remount,rw "$t/mounted" && se 0 list && empty "$t/err"
+    ok 'a read-only file system'
+    cat /dev/zero >"$t/mounted/fill" 2>/dev/null
+    read_only 'no space left'
+    ok 'a full disk'
+    se 0 gc && [ -z "$(ls "$t/mounted/quasar/states")" ] && se 0 list && empty "$t/err"
+    ok 'gc makes its own room there'
+    umount "$t/mounted"
+    export XDG_STATE_HOME="$t/fixed"
+else
+    for what in 'a read-only file system' 'a full disk' 'gc makes its own room there'; do
+        n=$((n + 1))
+        echo "ok $n - $what # SKIP nothing can be mounted here"
+    done
+fi
+chmod 500 "$dir" && chmod 400 "$dir/catalog.db"
+if [ "$(id -u)" != 0 ]; then
+    read_only 'no permission'
+    ok 'a folder of others'
+else
+    real=$q
+    chmod 755 "$t"
+    chown -R 65534:65534 "$t/fixed"
+    printf '#!/bin/sh\nexec setpriv --reuid=65534 --regid=65534 --clear-groups %s "$@"\n' "$real" >"$t/nobody"
+    chmod 755 "$t/nobody"
+    q=$t/nobody
+    if "$q" --version >/dev/null 2>&1; then
+        read_only 'no permission'
+        ok 'a folder of others'
+    else
+        n=$((n + 1))
+        echo "ok $n - a folder of others # SKIP another user cannot run this build"
+    fi
+    q=$real
+fi
+export XDG_STATE_HOME="$t/state"
 
 # nothing can be written
 rm -rf "$t/state"

@@ -298,8 +298,8 @@ static int exchange(const struct conv_opts *o, const struct prompt_in *p, const 
     }
     if (!conv_close(c) && rc == 0 && s->stored) {
         return err_set(e, QE_IO,
-                       "this turn is not stored: it could not be written until the end; "
-                       "make room and ask again");
+                       "this turn is not stored: it could not be written until the end; ask again "
+                       "when it can be");
     }
     return rc;
 }

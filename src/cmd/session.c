@@ -64,7 +64,11 @@ int session_pick(const struct conf *cf, const char *directory, struct session_pi
         return out->must || rc == QE_USAGE ? rc : 0; /* the chat itself says what is wrong */
     }
     struct catalog *c = store_catalog(s);
-    rc = store_recover(s, &out->notice, NULL);
+    if (store_fixed(s)) {
+        buf_truncate(&out->notice, 0); /* the conversation itself says it */
+    } else {
+        (void)store_recover(s, &out->notice, NULL);
+    }
     if (id) {
         rc = catalog_find(c, id, &out->conversation, e);
     } else if (last || conf_is_word(cf, "start", "last")) {
@@ -87,7 +91,11 @@ static bool print_one(void *ctx, const struct catalog_conv *v)
     char when[20];
     const size_t n = strcspn(v->title, "\r\n");
     sessout_time(v->updated, when);
-    printf("%5lld  %s  %4d turns  ", (long long)v->id, when, v->turns);
+    if (v->turns < 0) {
+        printf("%5lld  %s     ? turns  ", (long long)v->id, when);
+    } else {
+        printf("%5lld  %s  %4d turns  ", (long long)v->id, when, v->turns);
+    }
     print_safe(stdout, v->title, n, *(const bool *)ctx);
     putchar('\n');
     return true;

@@ -44,6 +44,16 @@ static void safe(const struct verb_in *in, const char *s)
     print_safe(stdout, s, strlen(s), in->tty);
 }
 
+/* Each line of a notice is one of ours. */
+static void print_notice(const struct buf *notice)
+{
+    const char *p = notice->len > 0 ? notice->data : "";
+    for (size_t n = 0; *p; p += n + (p[n] == '\n')) {
+        n = strcspn(p, "\n");
+        fprintf(stderr, "quasar: %.*s\n", (int)n, p);
+    }
+}
+
 /* ---- list, search ---- */
 
 struct listing {
@@ -73,8 +83,12 @@ static bool list_one(void *ctx, const struct catalog_conv *v)
     char when[20], size[16];
     sessout_time(v->updated, when);
     sessout_size((uint64_t)v->state_bytes, size);
-    printf("%5lld  %s  %4d turns  %9s  ", (long long)v->id, when, v->turns,
-           v->state_bytes ? size : "text only");
+    if (v->turns < 0) {
+        printf("%5lld  %s     ? turns  %9s  ", (long long)v->id, when, "");
+    } else {
+        printf("%5lld  %s  %4d turns  %9s  ", (long long)v->id, when, v->turns,
+               v->state_bytes ? size : "text only");
+    }
     print_title(l->in, v->title);
     if (v->tags) {
         fputs("  [", stdout);
@@ -93,17 +107,20 @@ static int verb_list(struct verb_in *in, struct err *e)
 {
     struct listing l = {.in = in, .all = in->json ? json_array() : NULL};
     const int rc = catalog_list(in->c, INT_MAX, list_one, &l, e);
-    if (rc < 0 || in->json) {
+    if ((rc < 0 && rc != QE_FORMAT) || in->json) {
         json_t *o = json_object();
         json_object_set_new(o, "conversations", l.all ? l.all : json_array());
         json_object_set_new(o, "state_bytes", json_integer((json_int_t)l.bytes));
         json_object_set_new(o, "state_budget", json_integer((json_int_t)store_budget(in->store)));
-        if (rc < 0) {
+        if (rc < 0 && rc != QE_FORMAT) {
             json_decref(o);
         } else {
             json_print_take(o);
         }
         return rc;
+    }
+    if (rc < 0) {
+        return rc; /* what could be read is listed */
     }
     char bytes[16], budget[16];
     sessout_size(l.bytes, bytes);
@@ -499,17 +516,46 @@ static void verify_state(void *ctx, const struct catalog_state *st, const char *
     }
 }
 
+/* What was salvaged on the way in, or by --repair; null: nothing was. */
+static json_t *salvaged_json(const struct salvage *s)
+{
+    return s ? json_pack("{s:i, s:i, s:i, s:i, s:s}", "conversations", s->conversations, "turns",
+                         s->turns, "lost_turns", s->no_turn, "lost_titles", s->no_head, "kept",
+                         s->kept)
+             : json_null();
+}
+
+/* Damage is status 1, mended or not: whoever asks learns of it once. */
+static int verdict_of(const struct verdict *v, const struct salvage *s, const struct err *why,
+                      struct err *e)
+{
+    if (why->code < 0) {
+        return err_set(e, why->code, "%s", why->msg);
+    }
+    if (s) {
+        return err_set(e, QE_FORMAT,
+                       "the catalogue was damaged; it has been salvaged and is sound now, and the "
+                       "damaged one is %s",
+                       s->kept);
+    }
+    return v->bad == 0 ? 0
+                       : err_set(e, QE_FORMAT,
+                                 "%d saved state%s cannot be used; what was said is not touched by "
+                                 "that (quasar sessions gc deletes %s)",
+                                 v->bad, v->bad == 1 ? "" : "s", v->bad == 1 ? "it" : "them");
+}
+
 static int verb_verify(struct verb_in *in, struct err *e)
 {
     struct verdict v = {.in = in, .faults = json_array()};
     struct err why = ERR_INIT;
     int rc = catalog_verify(in->c, &why);
-    const bool sound = rc == 0;
-    if (rc == QE_FORMAT && conf_flag(in->cf, "repair")) {
+    if (rc == QE_FORMAT && conf_flag(in->cf, "repair") && !store_fixed(in->store)) {
         struct buf notice = BUF_INIT;
+        why = (struct err)ERR_INIT;
         rc = store_repair(in->store, &notice, e);
         in->c = store_catalog(in->store);
-        fprintf(stderr, "%s%s", notice.len ? "quasar: " : "", notice.len ? notice.data : "");
+        print_notice(&notice);
         buf_free(&notice);
         if (rc < 0) {
             json_decref(v.faults);
@@ -518,27 +564,18 @@ static int verb_verify(struct verb_in *in, struct err *e)
     } else if (rc < 0) {
         json_array_append_new(v.faults, json_str_lossy(why.msg, strlen(why.msg)));
     }
+    const struct salvage *s = store_salvaged(in->store);
     const int states = rc == 0 ? store_verify_states(in->store, verify_state, &v, e) : 0;
     if (in->json) {
-        json_print_take(json_pack("{s:b, s:i, s:i, s:O}", "catalog", sound, "states", v.states,
-                                  "damaged_states", v.bad, "faults", v.faults));
+        json_print_take(json_pack("{s:b, s:o, s:i, s:i, s:O}", "catalog", rc == 0 && !s, "salvaged",
+                                  salvaged_json(s), "states", v.states, "damaged_states", v.bad,
+                                  "faults", v.faults));
     } else if (rc == 0 && states == 0) {
-        printf("the catalogue is %s; %d of %d states can be used\n", sound ? "sound" : "salvaged",
+        printf("the catalogue is %s; %d of %d states can be used\n", s ? "salvaged" : "sound",
                v.states - v.bad, v.states);
     }
     json_decref(v.faults);
-    if (states < 0) {
-        return states;
-    }
-    if (rc < 0) {
-        return err_set(e, rc, "%s (quasar sessions verify --repair saves what can be read)",
-                       why.msg);
-    }
-    return v.bad == 0 ? 0
-                      : err_set(e, QE_FORMAT,
-                                "%d saved state%s cannot be used; what was said is not touched by "
-                                "that",
-                                v.bad, v.bad == 1 ? "" : "s");
+    return states < 0 ? states : verdict_of(&v, s, &why, e);
 }
 
 /* ---- the command ---- */
@@ -548,20 +585,21 @@ static const struct verb {
     int (*run)(struct verb_in *in, struct err *e);
     int least, most; /* words */
     const char *words;
+    bool writes;
 } verbs[] = {
-    {"list", verb_list, 0, 0, ""},
-    {"show", verb_show, 1, 1, "ID"},
-    {"search", verb_search, 1, INT_MAX, "WORD…"},
-    {"export", verb_export, 1, 2, "ID [FILE]"},
-    {"fork", verb_fork, 1, 2, "ID [NAME]"},
-    {"rename", verb_rename, 2, 2, "ID NAME"},
-    {"pin", verb_pin, 1, INT_MAX, "ID…"},
-    {"unpin", verb_unpin, 1, INT_MAX, "ID…"},
-    {"tag", verb_tag, 2, INT_MAX, "ID TAG…"},
-    {"untag", verb_untag, 2, INT_MAX, "ID TAG…"},
-    {"rm", verb_rm, 1, INT_MAX, "ID…"},
-    {"gc", verb_gc, 0, 0, ""},
-    {"verify", verb_verify, 0, 0, ""},
+    {"list", verb_list, 0, 0, "", false},
+    {"show", verb_show, 1, 1, "ID", false},
+    {"search", verb_search, 1, INT_MAX, "WORD…", false},
+    {"export", verb_export, 1, 2, "ID [FILE]", false},
+    {"fork", verb_fork, 1, 2, "ID [NAME]", true},
+    {"rename", verb_rename, 2, 2, "ID NAME", true},
+    {"pin", verb_pin, 1, INT_MAX, "ID…", true},
+    {"unpin", verb_unpin, 1, INT_MAX, "ID…", true},
+    {"tag", verb_tag, 2, INT_MAX, "ID TAG…", true},
+    {"untag", verb_untag, 2, INT_MAX, "ID TAG…", true},
+    {"rm", verb_rm, 1, INT_MAX, "ID…", true},
+    {"gc", verb_gc, 0, 0, "", true},
+    {"verify", verb_verify, 0, 0, "", false},
 };
 #define N_VERBS (sizeof verbs / sizeof *verbs)
 
@@ -598,8 +636,17 @@ int cmd_sessions(const struct conf *cf, int nargs, char **args, struct err *e)
                          .tty = isatty(STDOUT_FILENO) == 1};
     struct buf notice = BUF_INIT;
     int rc = session_store(cf, &in.store, &notice, e);
-    if (notice.len > 0) {
-        fprintf(stderr, "quasar: %s", notice.data);
+    while (rc == 0 && v->run == verb_gc && store_fixed(in.store) && store_shed(in.store)) {
+        store_close(in.store); /* a full disk: what it deletes is the room it needs */
+        in.store = NULL;
+        buf_truncate(&notice, 0);
+        rc = session_store(cf, &in.store, &notice, e);
+    }
+    if (rc == 0 && v->writes && store_fixed(in.store)) {
+        rc = err_set(e, QE_IO, "quasar sessions %s: nothing can be stored: %s", v->name,
+                     store_fixed(in.store));
+    } else {
+        print_notice(&notice);
     }
     buf_free(&notice);
     if (rc == 0) {

@@ -45,7 +45,7 @@ json_t *sessout_conv(const struct catalog_conv *v, long open_by)
     json_object_set_new(o, "directory", text_or_null(v->directory));
     json_object_set_new(o, "created", json_integer(v->created));
     json_object_set_new(o, "updated", json_integer(v->updated));
-    json_object_set_new(o, "turns", json_integer(v->turns));
+    json_object_set_new(o, "turns", v->turns < 0 ? json_null() : json_integer(v->turns));
     json_object_set_new(o, "leaf", v->leaf ? json_integer(v->leaf) : json_null());
     json_object_set_new(o, "state_bytes", json_integer(v->state_bytes));
     json_object_set_new(o, "open_by", open_by ? json_integer(open_by) : json_null());

@@ -7,12 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/io.h"
 #include "base/jsonio.h"
 #include "format/container.h"
 #include "cmd/model.h"
+#include "sessions/state.h"
 #include "tokenizer/tokenizer.h"
 
 #define MAX_INPUT ((size_t)1 << 30)
@@ -69,11 +71,39 @@ static int open_tokenizer(const struct conf *cf, struct tokenizer **out, struct 
     return rc;
 }
 
+/* Whether the file is a saved state, of which the tokens are meant. */
+static bool is_state(const char *path)
+{
+    char head[8] = "";
+    FILE *f = fopen(path, "rb");
+    const bool is = f && fread(head, 1, 8, f) == 8 && memcmp(head, "QSRSTATE", 8) == 0;
+    if (f) {
+        fclose(f);
+    }
+    return is;
+}
+
+static int read_state(const char *path, struct buf *in, struct err *e)
+{
+    struct state_file *f = NULL;
+    const int rc = state_open(path, &f, e);
+    for (size_t i = 0; rc == 0 && i < state_meta(f)->n_ids; i++) {
+        buf_printf(in, "%" PRId32 " ", state_meta(f)->ids[i]);
+    }
+    state_close(f);
+    return rc;
+}
+
 static int read_input(const struct conf *cf, struct buf *in, struct err *e)
 {
     const char *path = conf_str(cf, "file");
     if (!path || strcmp(path, "-") == 0) {
         return io_read_fd(STDIN_FILENO, "standard input", MAX_INPUT, in, e);
+    }
+    struct stat st;
+    const bool regular = stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    if (regular && conf_flag(cf, "decode") && is_state(path)) {
+        return read_state(path, in, e);
     }
     return io_read_file(path, MAX_INPUT, in, e);
 }

@@ -232,6 +232,11 @@ void record_open(struct record *r, const char *dir, uint64_t budget, const char 
         r->store = NULL;
         buf_printf(&r->notice, "conversations are not saved this time: %s\n", e.msg);
     }
+    r->fixed = r->store && store_fixed(r->store);
+    if (r->fixed) {
+        store_close(r->store);
+        r->store = NULL;
+    }
 }
 
 void record_close(struct record *r)
@@ -251,6 +256,7 @@ bool record_user(struct record *r, struct record_chat *c, const char *model, con
 {
     c->saved = false;
     if (!r->store) {
+        r->lost = r->fixed;
         return false;
     }
     if (!same(c->model, model) || !same(c->system, system)) {

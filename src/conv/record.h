@@ -15,6 +15,8 @@
 struct record {
     struct store *store;   /* NULL: not kept (any more) */
     const char *directory; /* where new conversations are begun; borrowed; may be NULL */
+    bool fixed;            /* stored conversations can be read, and nothing is stored */
+    bool lost;             /* something was said meanwhile */
     bool failing;          /* told already; what was said waits in memory */
     struct buf notice;     /* lines for the user; whoever posts them empties it */
 };

@@ -97,12 +97,13 @@ static int resume(struct chat *t, struct store *s, int64_t conv, struct buf *not
     struct resume *r = mem_zalloc(sizeof *r);
     struct telling tell = {r, fn, ctx};
     int unfinished = 0, tokens = 0;
+    const bool fixed = store_fixed(s); /* the record says so */
     r->conv = conv;
     r->messages = json_array();
     int rc = catalog_get(c, conv, take_conv, r, e);
-    rc = rc < 0 ? rc : lock_take(store_dir(s), conv, &r->lock, e);
+    rc = rc < 0 || fixed ? rc : lock_take(store_dir(s), conv, &r->lock, e);
     /* what its last writer left, now that there is no other */
-    rc = rc < 0 ? rc : catalog_recover(c, conv, &unfinished, &tokens, e);
+    rc = rc < 0 || fixed ? rc : catalog_recover(c, conv, &unfinished, &tokens, e);
     rc = rc < 0 ? rc : catalog_path(c, conv, 0, take_turn, &tell, e);
     if (rc < 0) {
         resume_free(r);
@@ -111,8 +112,10 @@ static int resume(struct chat *t, struct store *s, int64_t conv, struct buf *not
     if (!t->settings.system) {
         t->settings.system = copy_or_null(r->system);
     }
-    r->notice = *notice;
-    *notice = (struct buf)BUF_INIT;
+    if (!fixed) {
+        r->notice = *notice;
+        *notice = (struct buf)BUF_INIT;
+    }
     conv_command_resume(t, r);
     return 0;
 }
@@ -147,12 +150,14 @@ int chat_session(struct chat *t, const char *name, struct err *e)
     int64_t conv = 0;
     if (rc == 0 && is_number(name)) {
         rc = catalog_find(store_catalog(s), name, &conv, e);
+    } else if (rc == 0 && store_fixed(s)) {
+        rc = catalog_named(store_catalog(s), name, &conv, e);
     } else if (rc == 0) {
         const struct catalog_new n = {
             .name = name, .system = t->settings.system, .directory = t->conv->opts.directory};
         rc = catalog_named_or_new(store_catalog(s), &n, &conv, e);
     }
-    if (rc == 0) {
+    if (rc == 0 && conv > 0) { /* 0: one that cannot be begun */
         rc = resume(t, s, conv, &notice, NULL, NULL, e);
     }
     buf_free(&notice);

@@ -614,7 +614,7 @@ void chat_work_free(struct chat *t)
     }
     json_decref(t->messages);
     t->messages = NULL;
-    if (!record_flush(&t->conv->record, &t->record)) {
+    if (!record_flush(&t->conv->record, &t->record) || t->conv->record.lost) {
         t->conv->lost = true;
     }
     record_leave(&t->record);

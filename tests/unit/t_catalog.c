@@ -449,6 +449,123 @@ static void unwritable_folder(void **state)
     assert_true(e.msg[0] != 0);
 }
 
+/* What cannot be written can be read as a copy: with what is in the log only, by a user who
+ * may only read, of an older schema; and nothing goes into it. */
+static void read_only_copies(void **state)
+{
+    (void)state;
+    fresh();
+    struct err e = ERR_INIT;
+    struct catalog *c = open_ok(), *r = NULL;
+    const int64_t a = begin(c, NULL);
+    add(c, a, 0, CAT_USER, "in the log");
+    assert_int_equal(catalog_open_fixed(path, "of a test", &r, &e), 0);
+    struct seen s = {0};
+    assert_int_equal(catalog_turns(r, a, see_turn, &s, &e), 0);
+    assert_non_null(strstr(s.all.data, "in the log"));
+    buf_free(&s.all);
+    assert_int_equal(catalog_verify(r, &e), 0);
+    struct seen hits = {0};
+    assert_int_equal(catalog_search(r, "log", 9, see_hit, &hits, &e), 0);
+    assert_int_equal(hits.n, 1);
+    buf_free(&hits.all);
+    assert_int_equal(catalog_rename(r, a, "x", &e), QE_IO);
+    assert_non_null(strstr(e.msg, "because of a test"));
+    const struct catalog_new n = {.name = "x"};
+    int64_t id = 0;
+    assert_true(catalog_named_or_new(r, &n, &id, &e) < 0);
+    /* the other connection has its locks still: nobody takes its log away */
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct catalog *k = NULL;
+        const int rc = catalog_open(path, &k, NULL);
+        catalog_close(k);
+        _exit(rc == 0 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    add(c, a, 0, CAT_USER, "and after");
+    catalog_close(r);
+    catalog_close(c);
+    c = open_ok();
+    s = (struct seen){0};
+    assert_int_equal(catalog_turns(c, a, see_turn, &s, &e), 0);
+    assert_int_equal(s.n, 2);
+    buf_free(&s.all);
+    catalog_close(c);
+    FILE *f = fopen(path, "r+");
+    assert_int_equal(fseek(f, 5000, SEEK_SET), 0);
+    for (int i = 0; i < 4000; i++) {
+        fputc('x', f);
+    }
+    fclose(f);
+    if (catalog_open_fixed(path, "of a test", &r, &e) == 0) {
+        assert_int_equal(catalog_verify(r, &e), QE_FORMAT);
+        catalog_close(r);
+    }
+    fresh();
+    assert_true(catalog_open_fixed(path, "of a test", &r, &e) < 0);
+}
+
+/* A page in the middle is damaged: every message says what mends it, and what does not
+ * need that page can be read. */
+static void a_page_is_gone(void **state)
+{
+    (void)state;
+    fresh();
+    struct err e = ERR_INIT;
+    struct catalog *c = open_ok();
+    static char text[3000];
+    memset(text, 'x', sizeof text - 1);
+    int64_t conv[20];
+    for (int i = 0; i < 20; i++) {
+        conv[i] = begin(c, NULL);
+        const int64_t q = add(c, conv[i], 0, CAT_USER, text);
+        const int64_t r = add(c, conv[i], q, CAT_ASSISTANT, text);
+        assert_int_equal(catalog_set_leaf(c, conv[i], r, &e), 0);
+    }
+    catalog_close(c);
+    struct buf whole = BUF_INIT;
+    assert_int_equal(io_read_file(path, 1 << 24, &whole, &e), 0);
+    int some = 0, lists = 0;
+    for (size_t page = 1; page < whole.len / 4096; page++) {
+        FILE *f = fopen(path, "w");
+        assert_int_equal(fwrite(whole.data, 1, whole.len, f), whole.len);
+        assert_int_equal(fseek(f, (long)page * 4096, SEEK_SET), 0);
+        for (int i = 0; i < 4096; i++) {
+            fputc(0xEE, f);
+        }
+        fclose(f);
+        if (catalog_open(path, &c, &e) < 0) {
+            continue; /* salvaged at once */
+        }
+        int read = 0;
+        for (int i = 0; i < 20; i++) {
+            struct seen s = {0};
+            e = (struct err)ERR_INIT;
+            const int rc = catalog_path(c, conv[i], 0, see_turn, &s, &e);
+            assert_true(rc == 0 || (rc == QE_FORMAT && strstr(e.msg, "verify --repair")));
+            read += rc == 0 && s.n == 2;
+            buf_free(&s.all);
+        }
+        some += read > 0 && read < 20;
+        struct seen s = {0};
+        e = (struct err)ERR_INIT;
+        const int rc = catalog_list(c, 100, see_conv, &s, &e);
+        assert_true(rc == 0 || strstr(e.msg, "verify --repair"));
+        lists += rc < 0 && s.n == 20;
+        buf_free(&s.all);
+        if (catalog_verify(c, &e) < 0) {
+            assert_non_null(strstr(e.msg, "verify --repair"));
+        }
+        catalog_close(c);
+    }
+    assert_true(some >= 10); /* a leaf of turns: the others are read */
+    assert_true(lists > 0);  /* a page of counts: every conversation is listed */
+    buf_free(&whole);
+}
+
 /* Turns as "id:text " in the order they come. */
 static bool see_text(void *ctx, const struct catalog_turn *t)
 {
@@ -887,6 +1004,8 @@ int main(void)
         cmocka_unit_test(killed_at_any_moment),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(unwritable_folder),
+        cmocka_unit_test(read_only_copies),
+        cmocka_unit_test(a_page_is_gone),
         cmocka_unit_test(branches),
         cmocka_unit_test(finding),
         cmocka_unit_test(state_files),

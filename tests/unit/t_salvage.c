@@ -382,6 +382,62 @@ static void killed_salvage(void **state)
     buf_free(&got);
 }
 
+/* A file without a byte, or none, beside its log: not a beginning. What is in the log is
+ * saved, and what it names and is not there is counted. */
+static void only_the_log(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    catalog_close(made());
+    struct catalog *c = NULL;
+    must(catalog_open(path, &c, &e), &e);
+    const struct catalog_new n = {.name = "last", .model = "demo"};
+    int64_t conv = 0, last = 0, said[4];
+    must(catalog_begin(c, &n, &conv, &e), &e);
+    for (int i = 0; i < 4; i++) {
+        struct catalog_turn t = {.role = CAT_USER, .text = "in the log", .text_n = 10};
+        must(catalog_add(c, conv, last, &t, &last, &e), &e);
+        said[i] = last;
+    }
+    struct buf wal = BUF_INIT;
+    char name[300];
+    snprintf(name, sizeof name, "%s-wal", path);
+    slurp(name, &wal);
+    catalog_close(c);
+    for (int how = 0; how < 2; how++) {
+        struct salvage s;
+        struct stat st;
+        remove_sides();
+        unlink(path);
+        if (how == 0) {
+            put_file(path, NULL, 0);
+        }
+        put_file(name, wal.data, wal.len);
+        assert_int_equal(catalog_open(path, &c, &e), QE_FORMAT);
+        assert_non_null(strstr(e.msg, "is empty"));
+        assert_true(stat(name, &st) == 0 && st.st_size == (off_t)wal.len);
+        must(catalog_salvage(path, &s, &e), &e);
+        assert_true(s.empty && s.kept && s.turns >= 4);
+        assert_true(s.no_turn > 0); /* leaves of conversations whose pages are not in the log */
+        must(catalog_open(path, &c, &e), &e);
+        int64_t found = 0;
+        must(catalog_named(c, "last", &found, &e), &e);
+        assert_int_equal(found, conv);
+        struct buf got = BUF_INIT;
+        must(catalog_path(c, conv, said[3], dump_turn, &got, &e), &e);
+        char *at = got.data;
+        for (int i = 0; i < 4; i++) {
+            at = at ? strstr(at, "in the log") : NULL;
+            assert_non_null(at);
+            at++;
+        }
+        catalog_close(c);
+        buf_free(&got);
+        free(s.kept);
+    }
+    buf_free(&wal);
+}
+
 static void not_ours(void **state)
 {
     (void)state;
@@ -406,8 +462,9 @@ static void not_ours(void **state)
     assert_int_equal(s.turns, 0);
     free(s.kept);
     put_file(path, NULL, 0);
-    must(catalog_salvage(path, &s, &e), &e); /* an empty file is an empty catalogue */
-    assert_null(s.kept);
+    must(catalog_salvage(path, &s, &e), &e);
+    assert_true(s.empty && s.kept && s.turns == 0);
+    free(s.kept);
     snprintf(path, sizeof path, "%s/none/catalog.db", dir);
     assert_int_equal(catalog_salvage(path, &s, &e), QE_IO);
 }
@@ -526,8 +583,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_way_in_is_gone), cmocka_unit_test(the_log_counts),
         cmocka_unit_test(pages_are_gone),     cmocka_unit_test(killed_salvage),
-        cmocka_unit_test(not_ours),           cmocka_unit_test(one_writer),
-        cmocka_unit_test(never_two),
+        cmocka_unit_test(only_the_log),       cmocka_unit_test(not_ours),
+        cmocka_unit_test(one_writer),         cmocka_unit_test(never_two),
     };
     return cmocka_run_group_tests(tests, prepare, clean);
 }
