@@ -98,6 +98,8 @@ int catalog_fork(struct catalog *c, int64_t conv, int64_t turn, const char *name
 /* The conversation that is meant by an id, a whole title, or the beginning of just one
  * title. QE_NOTFOUND; QE_USAGE when several are meant (the message names some). */
 int catalog_find(struct catalog *c, const char *what, int64_t *conv, struct err *e);
+/* QE_USAGE: it cannot be a name, since it is empty, or a number, which would be an id. */
+int catalog_check_name(const char *name, struct err *e);
 /* The latest that was given this name; *conv 0: none. */
 int catalog_named(struct catalog *c, const char *name, int64_t *conv, struct err *e);
 /* The same, or a new one of this name (n->name), in one step. */

@@ -115,6 +115,21 @@ int catalog_set_leaf(struct catalog *c, int64_t conv, int64_t turn, struct err *
 
 /* ---- finding ---- */
 
+int catalog_check_name(const char *name, struct err *e)
+{
+    if (!name[0]) {
+        return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
+    }
+    if (strspn(name, "0123456789") == strlen(name)) {
+        return err_set(
+            e, QE_USAGE,
+            "\"%.40s\" cannot be the name of a conversation: a number means the one with "
+            "that number",
+            name);
+    }
+    return 0;
+}
+
 int catalog_get(struct catalog *c, int64_t conv, catalog_conv_fn fn, void *ctx, struct err *e)
 {
     sqlite3_stmt *st = NULL;

@@ -283,8 +283,8 @@ for caps in '--max-draft 3 --spec mtp' '--max-draft 3 --draft 3' '--verify-width
     go 0 -p "$code" --seed 5 --think off --json -n 60 $caps && ids "$t/out" | cmp -s - "$t/plain"
     ok "$caps says the same"
 done
-go 1 -p x --max-draft 3 --draft 4 && one_line "$t/err" && grep -q -e '--max-draft 3' "$t/err" &&
-    go 1 -p x --verify-width 1 --spec suffix && one_line "$t/err" && grep -q -e '--verify-width 2' "$t/err"
+go 2 -p x --max-draft 3 --draft 4 && one_line "$t/err" && grep -q -e '--max-draft 3' "$t/err" &&
+    go 2 -p x --verify-width 1 --spec suffix && one_line "$t/err" && grep -q -e '--verify-width 2' "$t/err"
 ok 'drafts beyond what the engine was opened for are refused'
 go 2 -p x --spec ngram && one_line "$t/err" && grep -q 'mtp+suffix' "$t/err" &&
     go 2 -p x --draft 16 && one_line "$t/err"

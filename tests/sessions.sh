@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..47
+echo 1..50
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -111,6 +111,25 @@ se 0 rename other 'The plan' && se 0 tag 'The plan' work c && se 0 pin 'The p' &
     grep -q 'The plan  \[c, work\]  pinned' "$t/out" && se 0 untag 'The plan' c && se 0 unpin 'The plan' &&
     se 0 list && grep -q 'The plan  \[work\]$' "$t/out" && se 2 tag 'The plan' 'a,b' && se 2 rename notes '' && se 2 fork notes ''
 ok 'names, tags, pins'
+se 2 rename notes 77 && one_line "$t/err" && grep -q 'a number means' "$t/err" && se 2 fork notes 77 && se 0 rename notes 77a && se 0 rename 77a notes &&
+    se 2 show 1 --turn -1 && one_line "$t/err" && grep -q 'turn: -1 is less than 0$' "$t/err"
+ok 'a number is no name'
+for args in -c --resume=notes ''; do
+    "$q" $args -m "$model" </dev/null >"$t/out" 2>"$t/err"
+    [ $? -eq 2 ] && one_line "$t/err" && grep -q "no terminal.*echo TEXT | quasar${args:+ ${args%%=*}}" "$t/err" || break
+done
+[ -z "$args" ]
+ok 'a chat without a terminal and a question: what to do'
+long='A title that is much longer than any terminal is wide, and then some more words of it to be sure'
+if command -v script >/dev/null; then
+    say 0 "$long" x -n 1 && se 0 list && grep -q "  $long\$" "$t/out" && COLUMNS=70 script -qec "'$q' sessions list" /dev/null </dev/null >"$t/out" 2>&1 &&
+        grep -q '  A title that is much …' "$t/out" && ! grep -q 'terminal is' "$t/out" && tr -d '\r' <"$t/out" | awk 'length($0) > 72 { bad = 1 } END { exit bad }' &&
+        se 0 list --json && grep -q "$long" "$t/out" && se 0 rm "$long"
+    ok 'a title has the room that is left of a line'
+else
+    n=$((n + 1))
+    echo "ok $n - a title has the room that is left of a line # SKIP script is missing"
+fi
 (ulimit -f 16 && XDG_STATE_HOME=$t/limited exec "$q" run -m "$model" --session a -p hi -n 3 </dev/null) >"$t/out" 2>"$t/err"
 [ $? -eq 1 ] && one_line "$t/err" && grep -q 'catalog.db' "$t/err"
 ok 'a limit on the size of files: one line says what could not be written'

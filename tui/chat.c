@@ -200,7 +200,7 @@ static void on_event(struct app *a, const struct conv_event *ev)
         on_ready(a);
         break;
     case CE_FAILED:
-        err_set(&a->failed, QE_IO, "%s",
+        err_set(&a->failed, ev->code < 0 ? ev->code : QE_IO, "%s",
                 ev->text.data ? ev->text.data : "the model cannot be used");
         a->quit = true;
         break;

@@ -109,7 +109,8 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
     }
     case CE_FAILED:
         p->failed = true;
-        err_set(&p->error, QE_IO, "%s", ev->text.data ? ev->text.data : "the model cannot be used");
+        err_set(&p->error, ev->code < 0 ? ev->code : QE_IO, "%s",
+                ev->text.data ? ev->text.data : "the model cannot be used");
         *over = true;
         break;
     case CE_NOTICE:

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,24 @@ static bool parse_bool(const char *s, bool *out)
     return false;
 }
 
+/* Whole numbers are written as such; a limit that is only what a number can be is named
+ * when it is the one that was passed. */
+static int outside(const struct conf_opt *o, const char *text, struct err *e)
+{
+    const bool below = text[strspn(text, " \t")] == '-';
+    if (o->type == CONF_NUM) {
+        return err_set(e, QE_USAGE, "%s: %s is outside %.15g to %.15g", o->name, text, o->lo,
+                       o->hi);
+    }
+    const long long most = o->lo > o->hi || o->hi >= 0x1p63 ? LLONG_MAX : (long long)o->hi;
+    const long long least = o->lo > o->hi ? LLONG_MIN : (long long)o->lo;
+    if (most >= 1LL << 53) {
+        return err_set(e, QE_USAGE, "%s: %s is %s than %lld", o->name, text,
+                       below ? "less" : "more", below ? least : most);
+    }
+    return err_set(e, QE_USAGE, "%s: %s is outside %lld to %lld", o->name, text, least, most);
+}
+
 /* Whether text is a legal value of the option; the message names the option. */
 static int check(const struct conf_opt *o, const char *text, struct err *e)
 {
@@ -139,19 +158,19 @@ static int check(const struct conf_opt *o, const char *text, struct err *e)
         errno = 0;
         double x = strtod(text, &end);
         if (o->type == CONF_INT) {
+            errno = 0;
             long long i = strtoll(text, &end, 10);
             x = (double)i;
+            if (errno == ERANGE && end != text && !*end) {
+                return outside(o, text, e);
+            }
         }
         if (end == text || *end || errno || x != x) {
             return err_set(e, QE_USAGE, "%s: \"%s\" is not a %snumber%s%s", o->name, text,
                            o->type == CONF_INT ? "whole " : "", o->choices ? " or one of " : "",
                            o->choices ? o->choices : "");
         }
-        if (o->lo <= o->hi && (x < o->lo || x > o->hi)) {
-            return err_set(e, QE_USAGE, "%s: %s is outside %.15g to %.15g", o->name, text, o->lo,
-                           o->hi);
-        }
-        return 0;
+        return o->lo <= o->hi && (x < o->lo || x > o->hi) ? outside(o, text, e) : 0;
     }
     }
     return err_set(e, QE_INTERNAL, "%s has no type", o->name);

@@ -102,7 +102,7 @@ int cmd_chat(const struct conf *cf, int nargs, char **args, struct err *e)
         return session_print_latest(cf, e);
     }
     if (!isatty(STDIN_FILENO)) {
-        return cmd_run(cf, 0, NULL, e);
+        return cmd_ask(cf, e);
     }
     int sig = 0;
     int rc = converse(cf, &sig, e);

@@ -17,6 +17,8 @@ typedef int (*cmd_fn)(const struct conf *cf, int nargs, char **args, struct err 
 int cmd_bench(const struct conf *cf, int nargs, char **args, struct err *e);
 /* Without a command; the model, if one was named, is already in cf. */
 int cmd_chat(const struct conf *cf, int nargs, char **args, struct err *e);
+/* The same where standard input is no terminal: it is one question. */
+int cmd_ask(const struct conf *cf, struct err *e);
 /* A word that can only be meant as a model: a file, NAME.qsr, NAME.q27, or the
  * name of one that is installed. */
 bool chat_is_model(const char *word);

@@ -2,6 +2,13 @@
 #include "config.h"
 #include "cmd/printsafe.h"
 
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/utf8.h"
+
 void print_safe(FILE *f, const char *p, size_t n, bool tty)
 {
     for (size_t i = 0; i < n; i++) {
@@ -14,4 +21,58 @@ void print_safe(FILE *f, const char *p, size_t n, bool tty)
             fputc(ch, f);
         }
     }
+}
+
+/* Cells of the cluster at p, of len bytes: those of its widest code point. */
+static int cluster_cells(const char *p, size_t len)
+{
+    int most = 0;
+    for (size_t i = 0; i < len;) {
+        uint32_t cp = 0;
+        i += utf8_next(p + i, len - i, &cp);
+        const int n = utf8_cells(cp);
+        most = n < 0 ? 1 : n > most ? n : most;
+    }
+    return most;
+}
+
+int print_cells(const char *p, size_t n)
+{
+    int cells = 0;
+    for (size_t i = 0; i < n;) {
+        const size_t len = utf8_cluster_len(p + i, n - i);
+        cells += cluster_cells(p + i, len);
+        i += len;
+    }
+    return cells;
+}
+
+void print_fit(FILE *f, const char *p, size_t n, bool tty, int cells)
+{
+    if (cells <= 0 || print_cells(p, n) <= cells) {
+        print_safe(f, p, n, tty);
+        return;
+    }
+    size_t at = 0;
+    for (int taken = 1;;) { /* the sign that something follows */
+        const size_t len = utf8_cluster_len(p + at, n - at);
+        taken += cluster_cells(p + at, len);
+        if (taken > cells) {
+            break;
+        }
+        at += len;
+    }
+    print_safe(f, p, at, tty);
+    fputs("\xE2\x80\xA6", f);
+}
+
+int print_columns(void)
+{
+    struct winsize w;
+    const char *said = getenv("COLUMNS");
+    const int n = said ? atoi(said) : 0;
+    if (n > 0) {
+        return n;
+    }
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
 }

@@ -8,5 +8,11 @@
 /* Writes text from a model, a user or a file. On a terminal (tty) control codes other
  * than line feeds and tabs become question marks, so that nothing obeys them. */
 void print_safe(FILE *f, const char *p, size_t n, bool tty);
+/* The same, cut between characters to so many cells, with an ellipsis; 0: whole. */
+void print_fit(FILE *f, const char *p, size_t n, bool tty, int cells);
+/* Cells that a text takes. */
+int print_cells(const char *p, size_t n);
+/* Columns of the terminal on standard output: COLUMNS, else what it says, else 80. */
+int print_columns(void);
 
 #endif

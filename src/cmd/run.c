@@ -24,6 +24,7 @@ struct prompt_in {
     struct buf text, messages, tools;
     struct tok_ids ids;
     bool raw, is_messages, is_ids;
+    bool chat; /* it can only come from standard input */
 };
 
 static void prompt_fini(struct prompt_in *p)
@@ -102,7 +103,15 @@ static int gather_text(const struct conf *cf, struct prompt_in *p, struct err *e
         buf_adds(&p->text, text);
     }
     int rc = stdin_is_piped() ? add_stdin(&p->text, e) : 0;
-    if (rc == 0 && !text && p->text.len == 0) {
+    if (rc == 0 && p->chat && p->text.len == 0) {
+        rc = err_set(
+            e, QE_USAGE,
+            "standard input is no terminal to talk on, and holds no question: start it on a "
+            "terminal, or pipe the question in (echo TEXT | quasar%s)",
+            conf_flag(cf, "continue") ? " -c"
+            : conf_str(cf, "resume")  ? " --resume ID"
+                                      : "");
+    } else if (rc == 0 && !text && p->text.len == 0) {
         rc = err_set(e, QE_USAGE,
                      "there is no prompt: give -p TEXT, -f FILE, --messages FILE, --tokens I,I,… "
                      "or text on standard input");
@@ -250,7 +259,8 @@ static int answer(struct conv *c, struct chat *t, struct runout *out, struct err
         runout_event(out, c, &ev);
         int rc = 1;
         if (ev.kind == CE_FAILED || (ev.kind == CE_END && ev.reason == CE_R_ERROR)) {
-            rc = err_set(e, QE_INTERNAL, "%s", ev.text.data ? ev.text.data : "it failed");
+            rc = err_set(e, ev.code < 0 ? ev.code : QE_INTERNAL, "%s",
+                         ev.text.data ? ev.text.data : "it failed");
         } else if (ev.kind == CE_END) {
             struct view_chat v;
             chat_view(t, &v);
@@ -336,6 +346,17 @@ static int run(const struct conf *cf, const struct prompt_in *p, struct err *e)
     return rc;
 }
 
+static int gather_and_run(const struct conf *cf, bool chat, struct err *e)
+{
+    struct prompt_in p = {.chat = chat};
+    int rc = gather(cf, &p, e);
+    if (rc == 0) {
+        rc = run(cf, &p, e);
+    }
+    prompt_fini(&p);
+    return rc;
+}
+
 int cmd_run(const struct conf *cf, int nargs, char **args, struct err *e)
 {
     if (nargs > 0) {
@@ -350,11 +371,10 @@ int cmd_run(const struct conf *cf, int nargs, char **args, struct err *e)
     if (conf_str(cf, "logprobs") && !conf_flag(cf, "json") && !conf_flag(cf, "json-stream")) {
         return err_set(e, QE_USAGE, "--logprobs goes with --json or --json-stream");
     }
-    struct prompt_in p = {0};
-    int rc = gather(cf, &p, e);
-    if (rc == 0) {
-        rc = run(cf, &p, e);
-    }
-    prompt_fini(&p);
-    return rc;
+    return gather_and_run(cf, false, e);
+}
+
+int cmd_ask(const struct conf *cf, struct err *e)
+{
+    return gather_and_run(cf, true, e);
 }

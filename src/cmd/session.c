@@ -96,7 +96,9 @@ static bool print_one(void *ctx, const struct catalog_conv *v)
     } else {
         printf("%5lld  %s  %4d turns  ", (long long)v->id, when, v->turns);
     }
-    print_safe(stdout, v->title, n, *(const bool *)ctx);
+    const bool tty = *(const bool *)ctx;
+    const int left = print_columns() - 39;
+    print_fit(stdout, v->title, n, tty, tty ? left > 16 ? left : 16 : 0);
     putchar('\n');
     return true;
 }

@@ -19,6 +19,8 @@
 #include "sessions/lock.h"
 #include "sessions/prefixdir.h"
 
+#define TITLE_LEAST 16 /* cells of a title, however narrow the terminal is */
+
 /* What a verb works with. */
 struct verb_in {
     const struct conf *cf;
@@ -63,11 +65,11 @@ struct listing {
     int n;
 };
 
-/* A title is one line in a list. */
-static void print_title(const struct verb_in *in, const char *s)
+/* A title is one line in a list, and on a terminal in the cells that are left of one. */
+static void print_title(const struct verb_in *in, const char *s, int cells)
 {
     const size_t n = strcspn(s, "\r\n");
-    print_safe(stdout, n ? s : "-", n ? n : 1, in->tty);
+    print_fit(stdout, n ? s : "-", n ? n : 1, in->tty, in->tty ? cells : 0);
 }
 
 static bool list_one(void *ctx, const struct catalog_conv *v)
@@ -80,26 +82,31 @@ static bool list_one(void *ctx, const struct catalog_conv *v)
         json_array_append_new(l->all, sessout_conv(v, open_by));
         return true;
     }
-    char when[20], size[16];
+    char when[20], size[16], turns[16];
+    struct buf head = BUF_INIT, tail = BUF_INIT;
     sessout_time(v->updated, when);
     sessout_size((uint64_t)v->state_bytes, size);
-    if (v->turns < 0) {
-        printf("%5lld  %s     ? turns  %9s  ", (long long)v->id, when, "");
-    } else {
-        printf("%5lld  %s  %4d turns  %9s  ", (long long)v->id, when, v->turns,
-               v->state_bytes ? size : "text only");
-    }
-    print_title(l->in, v->title);
+    snprintf(turns, sizeof turns, "%d", v->turns);
+    buf_printf(&head, "%5lld  %s  %4s turns  %9s  ", (long long)v->id, when,
+               v->turns < 0 ? "?" : turns,
+               v->state_bytes ? size
+               : v->turns < 0 ? "?"
+                              : "text only");
     if (v->tags) {
-        fputs("  [", stdout);
-        safe(l->in, v->tags);
-        putchar(']');
+        buf_printf(&tail, "  [%s]", v->tags);
     }
-    fputs(v->pinned ? "  pinned" : "", stdout);
+    buf_adds(&tail, v->pinned ? "  pinned" : "");
     if (open_by) {
-        printf("  open (process %ld)", open_by);
+        buf_printf(&tail, "  open (process %ld)", open_by);
     }
+    fputs(head.data, stdout);
+    const int taken = print_cells(head.data, head.len) + print_cells(tail.data, tail.len);
+    const int left = print_columns() - taken;
+    print_title(l->in, v->title, left > TITLE_LEAST ? left : TITLE_LEAST);
+    safe(l->in, tail.data ? tail.data : "");
     putchar('\n');
+    buf_free(&head);
+    buf_free(&tail);
     return true;
 }
 
@@ -371,10 +378,8 @@ static void say_id(const struct verb_in *in, int64_t id)
 static int verb_fork(struct verb_in *in, struct err *e)
 {
     int64_t conv = 0, fork = 0;
-    if (in->n == 2 && !in->words[1][0]) {
-        return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
-    }
-    int rc = find(in, 0, &conv, e);
+    int rc = in->n == 2 ? catalog_check_name(in->words[1], e) : 0;
+    rc = rc < 0 ? rc : find(in, 0, &conv, e);
     rc = rc < 0 ? rc
                 : catalog_fork(in->c, conv, conf_int(in->cf, "turn", 0),
                                in->n == 2 ? in->words[1] : NULL, &fork, e);
@@ -404,10 +409,8 @@ static int verb_rm(struct verb_in *in, struct err *e)
 static int verb_rename(struct verb_in *in, struct err *e)
 {
     int64_t conv = 0;
-    if (!in->words[1][0]) {
-        return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
-    }
-    const int rc = find(in, 0, &conv, e);
+    int rc = catalog_check_name(in->words[1], e);
+    rc = rc < 0 ? rc : find(in, 0, &conv, e);
     return rc < 0 ? rc : catalog_rename(in->c, conv, in->words[1], e);
 }
 

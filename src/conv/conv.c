@@ -176,10 +176,11 @@ static void copy_name(char *dst, size_t n, const char *src)
     dst[n - 1] = 0;
 }
 
-static void post_load(struct conv *c, enum conv_event_kind kind, double progress, const char *text)
+static void post_load(struct conv *c, enum conv_event_kind kind, double progress,
+                      const struct err *e)
 {
-    struct post_item it = {.ev = {.kind = kind, .progress = progress}};
-    buf_adds(&it.ev.text, text ? text : "");
+    struct post_item it = {.ev = {.kind = kind, .progress = progress, .code = e ? e->code : 0}};
+    buf_adds(&it.ev.text, e ? e->msg : "");
     post_put(c->post, &it);
 }
 
@@ -238,7 +239,7 @@ static void watch_loading(struct conv *c)
         on_ready(c);
         break;
     case SCHED_FAILED:
-        post_load(c, CE_FAILED, progress, e.msg);
+        post_load(c, CE_FAILED, progress, &e);
         break;
     }
 }

@@ -92,6 +92,7 @@ struct conv_event {
     enum conv_event_kind kind;
     struct chat *chat; /* NULL for loading events */
     enum conv_reason reason;
+    int code; /* CE_FAILED: a status of base/err.h */
     double progress;
     int done, total;
     struct buf text;

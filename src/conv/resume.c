@@ -142,11 +142,12 @@ static bool is_number(const char *name)
 int chat_session(struct chat *t, const char *name, struct err *e)
 {
     struct store *s = NULL;
-    if (!name[0]) {
-        return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
+    int rc = is_number(name) ? 0 : catalog_check_name(name, e);
+    if (rc < 0) {
+        return rc;
     }
     struct buf notice = BUF_INIT;
-    int rc = open_store(t, &s, &notice, e);
+    rc = open_store(t, &s, &notice, e);
     int64_t conv = 0;
     if (rc == 0 && is_number(name)) {
         rc = catalog_find(store_catalog(s), name, &conv, e);

@@ -197,6 +197,8 @@ static const struct conf_opt table[] = {
     {"beta", 0, CONF_FLAG, "no", 1, 0, NULL, 1, NULL, "a switch", false},
     {"gamma", 0, CONF_LIST, NULL, 1, 0, NULL, 1, "S", "words", false},
     {"delta", 0, CONF_ENUM, "x", 1, 0, "x|y", 3, "E", "a choice", false},
+    {"epsilon", 0, CONF_INT, NULL, 0, 0x1p63, NULL, 1, "N", "any number", false},
+    {"zeta", 0, CONF_INT, NULL, 0, 0x1p53, NULL, 1, "N", "a large one", false},
     {NULL, 0, CONF_FLAG, NULL, 1, 0, NULL, 0, NULL, NULL, false},
 };
 
@@ -233,11 +235,21 @@ static void options_refuse(void **state)
     (void)state;
     const struct {
         const char *arg, *want;
-    } t[] = {{"--alpha=12", "outside"},        {"--alpha=x", "whole number"},
-             {"--alpa=1", "--alpha"},          {"--delta=z", "x|y"},
-             {"--alpha", "needs a value"},     {"-z", "no option"},
-             {"--beta=maybe", "neither"},      {"--zzzzzzz", "no option"},
-             {"-\xC3\xA9x", "-\xC3\xA9 here"}, {"--lph", "--help lists"}};
+    } t[] = {{"--alpha=12", "outside 1 to 9"},
+             {"--alpha=x", "whole number"},
+             {"--epsilon=9223372036854775808", "is more than 9223372036854775807"},
+             {"--epsilon=-1", "-1 is less than 0"},
+             {"--epsilon=-99999999999999999999", "is less than 0"},
+             {"--zeta=9007199254740993000", "is more than 9007199254740992"},
+             {"--alpha=99999999999999999999", "outside 1 to 9"},
+             {"--alpa=1", "--alpha"},
+             {"--delta=z", "x|y"},
+             {"--alpha", "needs a value"},
+             {"-z", "no option"},
+             {"--beta=maybe", "neither"},
+             {"--zzzzzzz", "no option"},
+             {"-\xC3\xA9x", "-\xC3\xA9 here"},
+             {"--lph", "--help lists"}};
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct conf *c = conf_create(table);
         struct err e = ERR_INIT;

@@ -688,6 +688,11 @@ static void finding(void **state)
         }
     }
     int64_t id = 0;
+    assert_int_equal(catalog_check_name("", &e), QE_USAGE);
+    assert_int_equal(catalog_check_name("12", &e), QE_USAGE);
+    assert_non_null(strstr(e.msg, "a number means"));
+    assert_int_equal(catalog_check_name("12 ", &e), 0);
+    assert_int_equal(catalog_check_name("-1", &e), 0);
     assert_int_equal(catalog_find(c, "pars", &id, &e), QE_USAGE);
     assert_non_null(strstr(e.msg, "1 \"parser\""));
     assert_int_equal(catalog_named(c, "notes", &id, &e), 0);
