@@ -32,6 +32,7 @@
 #endif
 
 static char path[4096];
+static enum engine_kv kv = EKV_AUTO; /* of the engines that are opened */
 
 static int prepare(void **state)
 {
@@ -43,10 +44,11 @@ static int prepare(void **state)
 
 static struct sched *open_sched(int ctx, int slots, struct sched_keep keep)
 {
-    struct sched_opts o = {.path = path,
-                           .wake_fd = -1,
-                           .keep = keep,
-                           .engine = {.backend = EB_CPU, .ctx = ctx, .slots = slots, .threads = 1}};
+    struct sched_opts o = {
+        .path = path,
+        .wake_fd = -1,
+        .keep = keep,
+        .engine = {.backend = EB_CPU, .ctx = ctx, .slots = slots, .threads = 1, .kv = kv}};
     struct sched *s = NULL;
     struct err e = ERR_INIT;
     if (sched_open(&o, &s, &e) < 0 || sched_wait(s, &e) < 0) {
@@ -210,14 +212,12 @@ static int draw(int below)
 
 /* Conversations by chance: a turn goes on from the last one, asks it again, edits the
  * middle, goes back to an earlier turn, or begins anew with the same head; memory is short
- * in some of them. QUASAR_LONG: 20 of 8 turns. */
-static void random_scripts(void **state)
+ * in some of them. */
+static void scripts(bool all)
 {
-    (void)state;
     enum { MOST = 8 };
     static int32_t p[MOST][PROMPT];
     static struct answer warm, cold;
-    const bool all = getenv("QUASAR_LONG") != NULL;
     struct sched *none = open_sched(2048, 1, (struct sched_keep){.off = true});
     int reused = 0;
     for (int script = 0; script < (all ? 20 : 2); script++) {
@@ -256,6 +256,19 @@ static void random_scripts(void **state)
     }
     assert_true(reused > 0);
     sched_close(none);
+}
+
+/* QUASAR_LONG: 20 of 8 turns in every format. */
+static void random_scripts(void **state)
+{
+    (void)state;
+    static const enum engine_kv every[] = {EKV_F16, EKV_K3V3, EKV_F32, EKV_F8, EKV_K8V4, EKV_K5V3};
+    const bool all = getenv("QUASAR_LONG") != NULL;
+    for (size_t i = 0; i < (all ? sizeof every / sizeof *every : 1); i++) {
+        kv = every[i];
+        scripts(all);
+    }
+    kv = EKV_AUTO;
 }
 
 /* A cache of one window's pages, full of kept states: running prompts get them. */

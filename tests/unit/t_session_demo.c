@@ -206,6 +206,161 @@ static void every_format(void **state)
     }
 }
 
+/* ---- random scripts ---- */
+
+static void wipe(void)
+{
+    char cmd[300];
+    snprintf(cmd, sizeof cmd, "rm -rf %s/quasar", home);
+    assert_int_equal(system(cmd), 0);
+}
+
+enum { SCRIPT = 8, SCRIPT_TOKENS = 10 };
+
+/* Questions from..to of a path, in one process; out has one answer for each. */
+struct leg {
+    const struct conv_opts *o;
+    char name[32];
+    const int *asked;
+    int from, to;
+};
+
+static int talk_leg(const struct leg *l, struct answer *out, struct err *e)
+{
+    struct conv *c = NULL;
+    int rc = conv_open(l->o, &c, e);
+    if (rc < 0) {
+        return rc;
+    }
+    struct chat *t = chat_create(c);
+    rc = chat_session(t, l->name, e);
+    for (int i = l->from; rc == 0 && i < l->to; i++) {
+        char text[120];
+        const int q = l->asked[i];
+        snprintf(text, sizeof text, "%s (%d)", questions[q % 4], q / 4);
+        rc = chat_send(t, text, strlen(text), e);
+        rc = rc < 0 ? rc : follow(c, t, CE_END, &out[i - l->from], e);
+        if (rc == 0 && (i + 1 == l->to || q % 3 == 0)) { /* a state to go on from */
+            chat_save(t);
+            rc = follow(c, t, CE_SAVED, &out[i - l->from], e);
+        }
+    }
+    conv_close(c);
+    return rc;
+}
+
+static void leg_elsewhere(const struct leg *l, struct answer *out)
+{
+    const size_t size = (size_t)(l->to - l->from) * sizeof *out;
+    int p[2];
+    assert_int_equal(pipe(p), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct answer *mine = mem_zalloc(size);
+        struct err e = ERR_INIT;
+        const int rc = talk_leg(l, mine, &e);
+        if (rc < 0) {
+            printf("# turns %d to %d of \"%s\": %s\n", l->from, l->to, l->name, e.msg);
+            fflush(stdout);
+        }
+        _exit(rc == 0 && io_write_all(p[1], mine, size, "a pipe", NULL) == 0 ? 0 : 1);
+    }
+    close(p[1]);
+    struct buf b = BUF_INIT;
+    assert_int_equal(io_read_fd(p[0], "a pipe", size, &b, NULL), 0);
+    close(p[0]);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(b.len, size);
+    memcpy(out, b.data, size);
+    buf_free(&b);
+}
+
+static bool add_turn(void *ctx, const struct catalog_turn *t)
+{
+    int64_t **at = ctx;
+    *(*at)++ = t->id;
+    return true;
+}
+
+/* A copy of a conversation up to its answer number n (from 0), by its number. */
+static void fork_at(char name[32], int n)
+{
+    char *dir = io_join(home, "quasar");
+    struct store *s = NULL;
+    struct err e = ERR_INIT;
+    int64_t conv = 0, copy = 0, ids[4 * SCRIPT], *at = ids;
+    assert_int_equal(store_open(dir, STORE_AUTO, &s, NULL, &e), 0);
+    assert_int_equal(catalog_find(store_catalog(s), name, &conv, &e), 0);
+    assert_int_equal(catalog_path(store_catalog(s), conv, 0, add_turn, &at, &e), 0);
+    assert_true(at - ids > 2 * n + 1);
+    assert_int_equal(catalog_fork(store_catalog(s), conv, ids[2 * n + 1], NULL, &copy, &e), 0);
+    store_close(s);
+    free(dir);
+    snprintf(name, 32, "%d", (int)copy);
+}
+
+/* Eight questions, each in the same process as the last or in a new one; now and then an
+ * earlier answer is gone back to, in a copy, and asked something else. What is said on the
+ * way that is left in the end is what one process says that never stopped. */
+static void script(const char *kv, int number, int turns)
+{
+    static struct answer got[SCRIPT], want[SCRIPT];
+    unsigned seed = (unsigned)number * 7919 + 1;
+    struct conv_opts o = opts_of(kv, "auto", number % 3 ? number : -1, 1);
+    int asked[SCRIPT], saved[SCRIPT] = {0}, n = 0, forks = 0, legs = 0;
+    struct leg l = {.o = &o, .asked = asked};
+    wipe();
+    o.max_tokens = SCRIPT_TOKENS;
+    o.prefix_dir = NULL;
+    snprintf(l.name, sizeof l.name, "script");
+    while (n < turns) {
+        l.from = n;
+        for (n += 1 + rand_r(&seed) % 3; n > turns; n--) {
+        }
+        for (int i = l.from; i < n; i++) {
+            asked[i] = rand_r(&seed) % 400;
+            saved[i] = i + 1 == n || asked[i] % 3 == 0;
+        }
+        l.to = n;
+        memset(got + l.from, 0, sizeof *got * (size_t)(n - l.from));
+        leg_elsewhere(&l, got + l.from);
+        legs++;
+        const int back = rand_r(&seed) % (n + 1);
+        if (n < turns && forks < 3 && back < n && saved[back] && rand_r(&seed) % 2) {
+            fork_at(l.name, back);
+            n = back + 1;
+            forks++;
+        }
+    }
+    struct leg whole = {.o = &o, .name = "whole", .asked = asked, .from = 0, .to = turns};
+    memset(want, 0, sizeof want);
+    leg_elsewhere(&whole, want);
+    for (int i = 0; i < turns; i++) {
+        if (!same(&got[i], &want[i]) || got[i].notices || got[i].cached != want[i].cached) {
+            fail_msg(
+                "kv %s, script %d (%d processes, %d forks), turn %d: %s answer, %d tokens reused "
+                "instead of %d, %d notices",
+                kv, number, legs, forks, i, same(&got[i], &want[i]) ? "the same" : "another",
+                got[i].cached, want[i].cached, got[i].notices);
+        }
+    }
+}
+
+static void random_scripts(void **state)
+{
+    (void)state;
+    const char *const formats[] = {"fp16", "k3v3", "fp8", "k8v4", "k5v3", "f32"};
+    const bool all = getenv("QUASAR_LONG") != NULL;
+    for (int f = 0; f < (all ? 6 : 2); f++) {
+        for (int i = 0; i < (all ? 20 : 1); i++) {
+            script(formats[f], i + 1, all ? SCRIPT : 4);
+        }
+    }
+}
+
 /* ---- damage ---- */
 
 static char *only_state(size_t *count)
@@ -234,13 +389,6 @@ static void put(const char *path, const char *p, size_t n)
     assert_non_null(f);
     assert_int_equal(fwrite(p, 1, n, f), n);
     fclose(f);
-}
-
-static void wipe(void)
-{
-    char cmd[300];
-    snprintf(cmd, sizeof cmd, "rm -rf %s/quasar", home);
-    assert_int_equal(system(cmd), 0);
 }
 
 /* A file of every kind of bytes: the header and the end byte by byte, the rest at random;
@@ -374,6 +522,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_bits),
         cmocka_unit_test(every_format),
+        cmocka_unit_test(random_scripts),
         cmocka_unit_test(damaged_files),
         cmocka_unit_test(a_folder_that_is_read_only),
     };
