@@ -70,7 +70,7 @@ ids=$(od -An -tu4 -j 32 -N 4 "$t/base/states/$f" | tr -d ' ')
 data=$((256 + 16 + 4 * ids))
 chunks=$(((size - data - 32) / (1048576 + 8) + 1))
 end=$((size - 32 - 8 * chunks))
-count=$(few 700 12)
+count=$(few 700 8)
 cases "$count" 5 "$size" 0 256 256 272 272 "$data" "$data" "$end" "$end" $((size - 32)) $((size - 32)) "$size" >"$t/cases"
 while read -r i at bit cut; do
     what="state, byte $at of $size, bit $bit, cut $cut"
@@ -152,7 +152,7 @@ ids=$(od -An -tu4 -j 32 -N 4 "$t/kept/$f" | tr -d ' ')
 data=$((256 + 16 + 4 * ids))
 chunks=$(((size - data - 32) / (1048576 + 8) + 1))
 end=$((size - 32 - 8 * chunks))
-count=$(few 400 12)
+count=$(few 400 6)
 cases "$count" 6 "$size" 0 256 256 272 272 "$data" "$data" "$end" "$end" $((size - 32)) $((size - 32)) "$size" >"$t/cases"
 while read -r i at bit cut; do
     what="prompt, byte $at of $size, bit $bit, cut $cut"
@@ -178,7 +178,7 @@ for c in 1 2 3 4 5; do
 done
 cp -R "$dir" "$t/base"
 size=$(stat -c %s "$dir/catalog.db")
-count=$(few 1000 40)
+count=$(few 1000 20)
 cases "$count" 7 "$size" 0 100 100 4096 4096 "$size" 0 "$size" >"$t/cases"
 lost=0
 silent=0
@@ -247,7 +247,7 @@ kill_one() {
     ls "$dir/states" 2>/dev/null | grep -qv '^live-[0-9]*-[0-9a-f]*\.state$' && wrong 'something else is among the states'
 }
 rm -rf "$dir"
-count=$(few 200 12)
+count=$(few 200 6)
 alive=0
 for i in $(seq 1 "$count"); do
     what="kill $i"
