@@ -292,8 +292,7 @@ int catalog_begin(struct catalog *c, const struct catalog_new *n, int64_t *conv,
     return rc;
 }
 
-/* The first line of a text, at most 80 bytes, cut between characters. */
-static size_t title_len(const char *p, size_t n)
+size_t cat_title_len(const char *p, size_t n)
 {
     size_t len = 0;
     while (len < n && p[len] != '\n' && p[len] != '\r' && p[len] != 0) {
@@ -321,7 +320,7 @@ static int touch(struct catalog *c, int64_t conv, const struct catalog_turn *t, 
     sqlite3_bind_int64(st, 1, conv);
     sqlite3_bind_int64(st, 2, (int64_t)time(NULL));
     cat_bind_text(st, 3, t->text ? t->text : "",
-                  t->role == CAT_USER ? title_len(t->text, t->text_n) : 0);
+                  t->role == CAT_USER ? cat_title_len(t->text, t->text_n) : 0);
     return cat_run_take(c, st, "update a conversation", e);
 }
 

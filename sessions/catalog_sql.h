@@ -65,6 +65,9 @@ int cat_turns_take(struct catalog *c, sqlite3_stmt *st, catalog_turn_fn fn, void
 /* Fills t from a row of TURN_COLUMNS; ids is scratch that t borrows. */
 void cat_read_turn(sqlite3_stmt *st, struct catalog_turn *t, int32_t **ids);
 
+/* The first line of a text, at most 80 bytes, cut between characters: of it a title is made. */
+size_t cat_title_len(const char *p, size_t n);
+
 /* Puts a turn in, with this id (0: a new one). */
 int cat_insert_turn(struct catalog *c, int64_t id, int64_t conv, int64_t parent,
                     const struct catalog_turn *t, int64_t *out, struct err *e);

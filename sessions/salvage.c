@@ -297,11 +297,12 @@ static void add_lost_convs(struct found *f)
             continue;
         }
         f->convs = grow(f->convs, f->n_convs, sizeof *f->convs);
-        f->convs[f->n_convs++] = (struct sv_conv){.id = t->conv,
-                                                  .created = t->created,
-                                                  .updated = t->created,
-                                                  .title = mem_strndup(t->text, 80),
-                                                  .model = mem_strdup("")};
+        f->convs[f->n_convs++] =
+            (struct sv_conv){.id = t->conv,
+                             .created = t->created,
+                             .updated = t->created,
+                             .title = mem_strndup(t->text, cat_title_len(t->text, t->text_n)),
+                             .model = mem_strdup("")};
     }
     f->no_head = (int)(f->n_convs - known);
     if (f->n_convs > known) {

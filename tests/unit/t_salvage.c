@@ -341,6 +341,57 @@ static void pages_are_gone(void **state)
     buf_free(&db);
 }
 
+static bool see_title(void *ctx, const struct catalog_conv *v)
+{
+    buf_printf(ctx, "%d %s%s\n", (int)v->id, v->title, v->named ? " named" : "");
+    return true;
+}
+
+/* A conversation without its row gets the title that it would have had without a name. */
+static void rows_of_conversations_are_gone(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct catalog *c = NULL;
+    fresh();
+    must(catalog_open(path, &c, &e), &e);
+    for (int i = 0; i < 3; i++) {
+        const struct catalog_new n = {.name = "the name in the row", .model = "demo"};
+        struct catalog_turn t = {.role = CAT_USER};
+        int64_t conv = 0, id = 0;
+        t.text = i == 0 ? "hi" : i == 1 ? "first line\nsecond line" : "";
+        t.text_n = strlen(t.text);
+        must(catalog_begin(c, &n, &conv, &e), &e);
+        must(catalog_add(c, conv, 0, &t, &id, &e), &e);
+    }
+    catalog_close(c);
+    struct buf db = BUF_INIT, got = BUF_INIT;
+    slurp(path, &db);
+    memset(db.data, 0, 16);
+    for (size_t at = 4096; at < db.len; at += 4096) {
+        if (memmem(db.data + at, 4096, "the name in the row", 19)) {
+            memset(db.data + at, 0, 4096);
+        }
+    }
+    put_file(path, db.data, db.len);
+    struct salvage s;
+    must(catalog_salvage(path, &s, &e), &e);
+    assert_int_equal(s.conversations, 3);
+    assert_int_equal(s.no_head, 3);
+    assert_int_equal(s.turns, 3);
+    assert_int_equal(s.no_turn, 0);
+    must(catalog_open(path, &c, &e), &e);
+    must(catalog_list(c, 9, see_title, &got, &e), &e);
+    catalog_close(c);
+    assert_non_null(strstr(got.data, "1 hi\n"));
+    assert_non_null(strstr(got.data, "2 first line\n"));
+    assert_non_null(strstr(got.data, "3 \n"));
+    assert_null(strstr(got.data, "second"));
+    free(s.kept);
+    buf_free(&db);
+    buf_free(&got);
+}
+
 /* Killed at a random moment, a salvage can be done again or gone on with. */
 static void killed_salvage(void **state)
 {
@@ -582,9 +633,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_way_in_is_gone), cmocka_unit_test(the_log_counts),
-        cmocka_unit_test(pages_are_gone),     cmocka_unit_test(killed_salvage),
-        cmocka_unit_test(only_the_log),       cmocka_unit_test(not_ours),
-        cmocka_unit_test(one_writer),         cmocka_unit_test(never_two),
+        cmocka_unit_test(pages_are_gone),     cmocka_unit_test(rows_of_conversations_are_gone),
+        cmocka_unit_test(killed_salvage),     cmocka_unit_test(only_the_log),
+        cmocka_unit_test(not_ours),           cmocka_unit_test(one_writer),
+        cmocka_unit_test(never_two),
     };
     return cmocka_run_group_tests(tests, prepare, clean);
 }
