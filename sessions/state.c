@@ -497,6 +497,28 @@ static int no_part(const struct state_file *f, uint32_t tag, struct err *e)
     return err_set(e, QE_FORMAT, "%s has no part %u", f->path, tag);
 }
 
+int state_read_at(const struct state_file *f, uint32_t tag, uint64_t at, void *dst, uint64_t n,
+                  struct err *e)
+{
+    const struct entry *part = find(f, tag);
+    if (!part) {
+        return no_part(f, tag, e);
+    }
+    if (at > part->size || n > part->size - at || at % STATE_CHUNK != 0 ||
+        (n % STATE_CHUNK != 0 && at + n != part->size)) {
+        return err_set(e, QE_INTERNAL,
+                       "bytes %" PRIu64 " to %" PRIu64 " of part %u of %s are not whole chunks", at,
+                       at + n, tag, f->path);
+    }
+    int rc = 0;
+    uint8_t *p = dst;
+    for (size_t i = 0; i < chunks_of(n) && rc == 0; i++, p += STATE_CHUNK) {
+        const size_t chunk = (size_t)(at / STATE_CHUNK) + i;
+        rc = read_chunk(f, part, chunk, p, chunk_len(part, chunk), e);
+    }
+    return rc;
+}
+
 int state_read(struct state_file *f, uint32_t tag, void *dst, uint64_t n, struct err *e)
 {
     const struct entry *part = find(f, tag);
@@ -507,12 +529,7 @@ int state_read(struct state_file *f, uint32_t tag, void *dst, uint64_t n, struct
         return err_set(e, QE_FORMAT, "part %u of %s has %" PRIu64 " bytes instead of %" PRIu64, tag,
                        f->path, part->size, n);
     }
-    int rc = 0;
-    uint8_t *p = dst;
-    for (size_t i = 0; i < chunks_of(n) && rc == 0; i++, p += STATE_CHUNK) {
-        rc = read_chunk(f, part, i, p, chunk_len(part, i), e);
-    }
-    return rc;
+    return state_read_at(f, tag, 0, dst, n, e);
 }
 
 int state_stream(struct state_file *f, uint32_t tag,

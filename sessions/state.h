@@ -13,7 +13,8 @@
  * Everything is checked before it is given out: the header, the table and the
  * tokens when the file is opened, each part in pieces of STATE_CHUNK bytes as it
  * is read. A file appears whole or not at all (0600, synced, renamed, folder
- * synced). Any thread, one at a time per object. docs/sessions.md has the layout.
+ * synced). Any thread, one at a time per object but for state_read_at. docs/sessions.md has the
+ * layout.
  */
 #define STATE_MAJOR      1 /* another one is not read */
 #define STATE_MINOR      0 /* later ones are */
@@ -75,6 +76,11 @@ bool state_has(const struct state_file *f, uint32_t tag, uint64_t *size);
 
 /* The whole part into dst, which has exactly its n bytes. On failure dst is garbage. */
 int state_read(struct state_file *f, uint32_t tag, void *dst, uint64_t n, struct err *e);
+
+/* n bytes of the part from byte `at` on: whole chunks, the last of which may be the part's
+ * shorter last one. Any thread, several at once. On failure dst is garbage. */
+int state_read_at(const struct state_file *f, uint32_t tag, uint64_t at, void *dst, uint64_t n,
+                  struct err *e);
 
 /* The part piece by piece, each already checked; take may end it with a status of
  * its own. */
