@@ -194,6 +194,7 @@ enum be_part {
 };
 
 struct backend; /* one model on one device, its caches and workspace */
+struct be_lane; /* a way to its memory beside its work */
 
 struct be_ops {
     const char *name; /* "cpu", "cuda" */
@@ -300,6 +301,28 @@ struct be_ops {
      * freed before close. NULL: any memory is as good. */
     int (*host_alloc)(struct backend *b, size_t bytes, void **out, struct err *e);
     void (*host_free)(struct backend *b, void *p);
+
+    /* ---- states that other threads bring and take away beside passes. Where byte `at` of
+     * a slot's (a page's) blob lies in the memory that the backend computes in, and how many
+     * bytes lie behind each other from there on: *n. A slot's blob lies there as it was
+     * imported or reset, until its sequence computes. Any thread. */
+    void *(*state_at)(const struct backend *b, int slot, size_t at, size_t *n);
+    void *(*page_at)(const struct backend *b, int page, size_t at, size_t *n);
+    /* Optional (NULL: these places are host memory, which needs no lanes). settle: all that
+     * was asked for has happened there. A lane copies to and from these places, for one
+     * thread at a time, any; it is opened by the engine's, and closed before the backend.
+     * It has two pinned buffers of `bytes`. */
+    int (*settle)(struct backend *b, struct err *e);
+    int (*lane_open)(struct backend *b, size_t bytes, struct be_lane **out, struct err *e);
+    void (*lane_close)(struct be_lane *l); /* NULL is allowed */
+    /* The next of its buffers, once the copies from it are over. */
+    int (*lane_buffer)(struct be_lane *l, void **out, struct err *e);
+    /* Begins a copy from the buffer; into it. */
+    int (*lane_put)(struct be_lane *l, void *to, const void *from, size_t n, struct err *e);
+    int (*lane_get)(struct be_lane *l, void *to, const void *from, size_t n, struct err *e);
+    /* All its copies are over. */
+    int (*lane_wait)(struct be_lane *l, struct err *e);
+
     /* Made-up keys and values of sane size, to measure with. */
     int (*page_fill)(struct backend *b, int page, struct err *e);
     /* For tests and score --states: fp32 copies. conv is [channels, 3] oldest

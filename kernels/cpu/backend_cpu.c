@@ -739,6 +739,8 @@ const struct be_ops *backend_cpu(void)
         .page_copy = cpu_page_copy,
         .page_export = cpu_page_export,
         .page_import = cpu_page_import,
+        .state_at = cpu_state_at,
+        .page_at = cpu_page_at,
         .page_fill = cpu_page_fill,
         .read_gdn = cpu_read_gdn,
         .read_kv = cpu_read_kv,

@@ -27,9 +27,21 @@ float *cpu_slot_hidden(const struct backend *b, int slot)
     return cpu_slot_gdn(b, slot, b->n_gdn);
 }
 
+void *cpu_state_at(const struct backend *b, int slot, size_t at, size_t *n)
+{
+    *n = cpu_state_size(b) - at;
+    return (uint8_t *)cpu_slot(b, slot) + at;
+}
+
 static uint8_t *page_at(const struct backend *b, int page)
 {
     return (uint8_t *)b->cache.p + (size_t)page * b->page_bytes;
+}
+
+void *cpu_page_at(const struct backend *b, int page, size_t at, size_t *n)
+{
+    *n = b->page_bytes - at;
+    return page_at(b, page) + at;
 }
 
 size_t cpu_state_size(const struct backend *b)

@@ -317,10 +317,20 @@ int cuda_page_export(struct backend *b, int page, int n, void *out, struct err *
 int cuda_page_import(struct backend *b, int page, const void *in, struct err *e);
 int cuda_host_alloc(struct backend *b, size_t bytes, void **out, struct err *e);
 void cuda_host_free(struct backend *b, void *p);
+void *cuda_state_at(const struct backend *b, int slot, size_t at, size_t *n);
+void *cuda_page_at(const struct backend *b, int page, size_t at, size_t *n);
 int cuda_page_fill(struct backend *b, int page, struct err *e);
 int cuda_read_gdn(struct backend *b, int layer, int slot, float *conv, float *s, struct err *e);
 int cuda_read_kv(struct backend *b, int layer, const int32_t *pages, int n, float *k, float *v,
                  struct err *e);
+
+/* lane.c: be_ops.lane_*. */
+int cuda_lane_open(struct backend *b, size_t bytes, struct be_lane **out, struct err *e);
+void cuda_lane_close(struct be_lane *l);
+int cuda_lane_buffer(struct be_lane *l, void **out, struct err *e);
+int cuda_lane_put(struct be_lane *l, void *to, const void *from, size_t n, struct err *e);
+int cuda_lane_get(struct be_lane *l, void *to, const void *from, size_t n, struct err *e);
+int cuda_lane_wait(struct be_lane *l, struct err *e);
 
 /* ready.c: what opening does beside the upload: begin; wait; end, with what became of
  * the upload; close. And afterwards: giving back what the upload held. */

@@ -202,6 +202,32 @@ int cuda_page_import(struct backend *b, int page, const void *in, struct err *e)
     return status ? cuda_fail(b, status, e) : cuda_finish(b, e);
 }
 
+/* ---- places ---- */
+
+void *cuda_state_at(const struct backend *b, int slot, size_t at, size_t *n)
+{
+    const size_t s = s_bytes(b), conv = conv_bytes(b), layer = at / (s + conv);
+    const size_t in = at % (s + conv);
+    uint8_t *p = (uint8_t *)cuda_slot(b, slot);
+    if (layer >= (size_t)b->n_gdn) {
+        const size_t h = at - (size_t)b->n_gdn * (s + conv);
+        *n = (size_t)b->shape.hidden * sizeof(float) - h;
+        return (uint8_t *)cuda_slot_hidden(b, slot) + h;
+    }
+    if (in < s) {
+        *n = s - in;
+        return p + layer * s + in;
+    }
+    *n = s + conv - in;
+    return p + b->s_floats * sizeof(float) + (2 * layer + b->parity[slot]) * conv + in - s;
+}
+
+void *cuda_page_at(const struct backend *b, int page, size_t at, size_t *n)
+{
+    *n = b->page_bytes - at;
+    return b->cache + (size_t)page * b->page_bytes + at;
+}
+
 int cuda_host_alloc(struct backend *b, size_t bytes, void **out, struct err *e)
 {
     b->doing = "pinning host memory";
