@@ -287,7 +287,8 @@ struct be_ops {
      * page's blob holds its keys and values in every layer. page_export writes those of a
      * sequence that has n positions (1 or more) from the page's first one on, and zeroes in
      * the place of the others, which may be of whoever had the page before. The last one of
-     * the MTP layer is not there yet: it waits for the token after. */
+     * the MTP layer is not there yet: it waits for the token after. page_trim puts these
+     * zeroes into a blob that was copied from where page_at says; any thread. */
     size_t (*state_size)(const struct backend *b);
     size_t (*page_size)(const struct backend *b);
     int (*state_reset)(struct backend *b, int slot, struct err *e); /* empty sequence */
@@ -296,6 +297,7 @@ struct be_ops {
     int (*state_import)(struct backend *b, int slot, const void *in, struct err *e);
     int (*page_copy)(struct backend *b, int dst, int src, struct err *e);
     int (*page_export)(struct backend *b, int page, int n, void *out, struct err *e);
+    void (*page_trim)(const struct backend *b, int n, void *blob);
     int (*page_import)(struct backend *b, int page, const void *in, struct err *e);
     /* Optional: host memory that blobs travel to and from the device fastest (pinned);
      * freed before close. NULL: any memory is as good. */

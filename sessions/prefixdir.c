@@ -368,14 +368,15 @@ static void trim(struct prefixdir *d, const struct item *newest, const uint64_t 
 }
 
 int prefixdir_write(struct prefixdir *d, const int32_t *ids, size_t len, bool head,
-                    const void *state, size_t size, struct err *e)
+                    const struct state_part *state, struct err *e)
 {
     uint64_t *h = chain_of(d, ids, len);
     const struct item it = {
         .engine = d->engine, .hash = h[len / PREFIXDIR_BLOCK], .len = (uint32_t)len, .head = head};
     const struct state_meta m = {.kind = STATE_PREFIX, .label = d->label, .ids = ids, .n_ids = len};
-    const struct state_part part = {.tag = PREFIXDIR_TAG, .size = size, .data = state};
+    struct state_part part = *state;
     struct state_meta meta = m;
+    part.tag = PREFIXDIR_TAG;
     memcpy(meta.compat, d->compat, STATE_COMPAT);
     char *path = path_of(d, &it);
     int rc = len % PREFIXDIR_BLOCK != 0 || len == 0 || len >= 1U << 24

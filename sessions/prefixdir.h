@@ -39,10 +39,11 @@ struct state_file *prefixdir_find(struct prefixdir *d, const int32_t *ids, size_
 void prefixdir_damaged(struct prefixdir *d, struct state_file *f, const struct err *e);
 
 /* Writes a state of whole blocks of tokens, unless a sound one is there, then removes what it makes
- * needless and what was used longest ago, until the rest is within the limit. head: the beginning
- * of many conversations. QE_IO: the disk is full, the folder cannot be written, … */
+ * needless and what was used longest ago, until the rest is within the limit. state: its tag is of
+ * no account. head: the beginning of many conversations. QE_IO: the disk is full, the folder cannot
+ * be written, … */
 int prefixdir_write(struct prefixdir *d, const int32_t *ids, size_t len, bool head,
-                    const void *state, size_t size, struct err *e);
+                    const struct state_part *state, struct err *e);
 
 /* Reads the files that were used last, up to so many bytes, so that they are in memory
  * when they are needed. go_on is asked in between. */

@@ -738,6 +738,7 @@ const struct be_ops *backend_cpu(void)
         .state_import = cpu_state_import,
         .page_copy = cpu_page_copy,
         .page_export = cpu_page_export,
+        .page_trim = cpu_page_trim,
         .page_import = cpu_page_import,
         .state_at = cpu_state_at,
         .page_at = cpu_page_at,

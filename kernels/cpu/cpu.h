@@ -85,6 +85,7 @@ int cpu_state_import(struct backend *b, int slot, const void *in, struct err *e)
 int cpu_page_copy(struct backend *b, int dst, int src, struct err *e);
 int cpu_page_export(struct backend *b, int page, int n, void *out, struct err *e);
 int cpu_page_import(struct backend *b, int page, const void *in, struct err *e);
+void cpu_page_trim(const struct backend *b, int n, void *blob);
 void *cpu_state_at(const struct backend *b, int slot, size_t at, size_t *n);
 void *cpu_page_at(const struct backend *b, int page, size_t at, size_t *n);
 int cpu_page_fill(struct backend *b, int page, struct err *e);

@@ -119,13 +119,18 @@ int cpu_page_export(struct backend *b, int page, int n, void *out, struct err *e
         return rc;
     }
     memcpy(out, page_at(b, page), b->page_bytes);
+    cpu_page_trim(b, n, out);
+    return 0;
+}
+
+void cpu_page_trim(const struct backend *b, int n, void *blob)
+{
     for (size_t i = 0; i < b->page_bytes / b->layer_bytes; i++) {
         const int rows = n - (i == (size_t)b->n_attention);
         if (rows < BE_PAGE) {
-            clear_tail(b, (uint8_t *)out + i * b->layer_bytes, rows);
+            clear_tail(b, (uint8_t *)blob + i * b->layer_bytes, rows);
         }
     }
-    return 0;
 }
 
 int cpu_page_import(struct backend *b, int page, const void *in, struct err *e)

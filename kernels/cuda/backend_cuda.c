@@ -593,6 +593,7 @@ const struct be_ops *backend_cuda(void)
         .state_import = cuda_state_import,
         .page_copy = cuda_page_copy,
         .page_export = cuda_page_export,
+        .page_trim = cuda_page_trim,
         .page_import = cuda_page_import,
         .host_alloc = cuda_host_alloc,
         .host_free = cuda_host_free,

@@ -317,6 +317,7 @@ int cuda_page_export(struct backend *b, int page, int n, void *out, struct err *
 int cuda_page_import(struct backend *b, int page, const void *in, struct err *e);
 int cuda_host_alloc(struct backend *b, size_t bytes, void **out, struct err *e);
 void cuda_host_free(struct backend *b, void *p);
+void cuda_page_trim(const struct backend *b, int n, void *blob);
 void *cuda_state_at(const struct backend *b, int slot, size_t at, size_t *n);
 void *cuda_page_at(const struct backend *b, int page, size_t at, size_t *n);
 int cuda_page_fill(struct backend *b, int page, struct err *e);

@@ -179,15 +179,19 @@ int cuda_page_export(struct backend *b, int page, int n, void *out, struct err *
     const size_t bytes = b->page_bytes;
     int status = rt_download(b->rt, out, b->cache + (size_t)page * bytes, bytes);
     rc = status ? cuda_fail(b, status, e) : cuda_finish(b, e);
-    if (rc < 0 || n > BE_PAGE) {
-        return rc;
+    if (rc == 0) {
+        cuda_page_trim(b, n, out);
     }
+    return rc;
+}
+
+void cuda_page_trim(const struct backend *b, int n, void *blob)
+{
     const size_t own = (size_t)b->n_attention, mtp = b->page_bytes / b->layer_bytes - own;
-    for (int which = 0; which < 2; which++) {
-        clear_tail(b, out, own, which, n);
-        clear_tail(b, (uint8_t *)out + own * b->layer_bytes, mtp, which, n - 1);
+    for (int which = 0; which < 2 && n <= BE_PAGE; which++) {
+        clear_tail(b, blob, own, which, n);
+        clear_tail(b, (uint8_t *)blob + own * b->layer_bytes, mtp, which, n - 1);
     }
-    return 0;
 }
 
 int cuda_page_import(struct backend *b, int page, const void *in, struct err *e)

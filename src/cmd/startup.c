@@ -78,21 +78,19 @@ static int warm_token(struct engine *g, double *seconds, struct err *e)
     return rc;
 }
 
-/* GB per second at which threads bring the file into buffers when nothing else is done
- * with it; 0 where it cannot be said. */
-static double reading(const struct startup *s)
+double startup_reading(const struct io_map *file, int threads)
 {
-    const size_t n = s->file ? (s->file->size + PIECE - 1) / PIECE : 0;
-    const int cores = omp_get_num_procs(), threads = s->threads > 0 ? s->threads : cores - 1;
+    const size_t n = file ? (file->size + PIECE - 1) / PIECE : 0;
+    threads = threads > 0 ? threads : omp_get_num_procs() - 1;
     struct fetch_job *jobs = mem_array(n + 1, sizeof *jobs);
     for (size_t i = 0; i < n; i++) {
-        const size_t at = i * PIECE, left = s->file->size - at;
+        const size_t at = i * PIECE, left = file->size - at;
         jobs[i].parts = 1;
-        jobs[i].part[0].from = s->file->data + at;
+        jobs[i].part[0].from = file->data + at;
         jobs[i].part[0].n = left < PIECE ? left : PIECE;
     }
     struct fetch_plan plan = {
-        .file = s->file, .jobs = jobs, .n = n, .size = PIECE, .threads = threads > 1 ? threads : 1};
+        .file = file, .jobs = jobs, .n = n, .size = PIECE, .threads = threads > 1 ? threads : 1};
     plan.buffers = plan.threads + SPARE;
     struct fetch *f = NULL;
     const int64_t from = clock_now(clock_real());
@@ -107,7 +105,7 @@ static double reading(const struct startup *s)
         fetch_free(f);
     }
     free(jobs);
-    return seconds > 0 ? (double)s->file->size / 1e9 / seconds : 0;
+    return seconds > 0 ? (double)file->size / 1e9 / seconds : 0;
 }
 
 static json_t *phases_json(const struct phases *p)
@@ -148,7 +146,7 @@ int startup_measure(const struct startup *s, json_t **out, struct err *e)
     if (rc < 0 && rc != QE_UNSUPPORTED) {
         return rc;
     }
-    const double upload = engine_counters(g).upload_s, files = reading(s);
+    const double upload = engine_counters(g).upload_s, files = startup_reading(s->file, s->threads);
     *out = json_pack(
         "{s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "what",
         "start", "prompt_tokens", PROMPT, "file_bytes", (json_int_t)s->file_bytes, "start_ms",

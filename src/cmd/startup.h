@@ -15,6 +15,10 @@
  * not say. */
 double startup_age(void);
 
+/* GB per second at which so many threads (0: one less than there are cores) bring a file
+ * into buffers when nothing else is done with it; 0 where it cannot be said. */
+double startup_reading(const struct io_map *file, int threads);
+
 /* A start up to the moment in which the engine is there. */
 struct startup {
     double began, opened; /* startup_age when the command began, and before the engine */

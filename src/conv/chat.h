@@ -61,7 +61,8 @@ struct saving {
     struct transfer *out;       /* being copied out of the engine */
     struct live *left;          /* what it is copied from, when the chat has another one by now */
     int64_t out_conv, out_turn; /* where it belongs */
-    struct transfer *in;        /* on its way into it */
+    struct transfer *in;        /* on its way into it … */
+    struct keep_task *found;    /* … out of this one's file */
     int64_t turn;               /* the answer that the live state stands after; 0: none is stored */
     int64_t due;                /* when to save it; 0: it is saved, or there is none */
     bool wanted;                /* a saved one is to be loaded when the model is there */
@@ -191,7 +192,7 @@ bool saving_busy(const struct chat *t);
 /* A state is being loaded, which the next turn waits for. */
 bool saving_loading(const struct chat *t);
 /* What the keeper has done. */
-void saving_done(struct conv *c, struct keep_task *task);
+void saving_done(struct keep_task *task);
 void saving_free(struct chat *t);
 
 /* ---- resume.c ---- */

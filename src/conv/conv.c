@@ -332,7 +332,7 @@ static void hear_keeper(struct conv *c)
 {
     for (struct keep_task *t = c->keeper ? keeper_take(c->keeper) : NULL; t;
          t = keeper_take(c->keeper)) {
-        saving_done(c, t);
+        saving_done(t);
     }
 }
 

@@ -1,6 +1,7 @@
 /* Two threads between the engine and a folder, so that a state on its way out never
- * holds up one that is waited for. The engine's side only moves list entries under a
- * mutex that is not held across any input or output. */
+ * holds up one that is waited for. One looks for files, whose bytes the engine's threads
+ * then read; one writes, and reads the engine's bytes for that. The engine's side only moves
+ * list entries under a mutex that is not held across any input or output. */
 #include "config.h"
 #include "conv/disk.h"
 
@@ -14,18 +15,17 @@
 #include "base/mem.h"
 #include "sessions/prefixdir.h"
 
-#define GAIN       256            /* fewer tokens are computed as fast as they are fetched */
-#define ON_ITS_WAY (1ULL << 30)   /* bytes that wait to be written, unless it is one state */
-#define WARM       (512ULL << 20) /* bytes read ahead at the start */
+#define GAIN 256            /* fewer tokens are computed as fast as they are fetched */
+#define WARM (512ULL << 20) /* bytes read ahead at the start */
 
 struct tier_fetch {
     int32_t *ids;
     int n, least;
-    atomic_int ready; /* release after what follows is final */
-    bool abandoned;   /* with the lock */
-    void *blob;       /* NULL: there is none */
-    size_t size;
-    int len;
+    atomic_int ready;        /* release after what follows is final */
+    bool abandoned;          /* with the lock */
+    struct state_file *file; /* NULL: there is none */
+    uint64_t size;
+    struct err bad; /* code < 0: the file turned out to be damaged */
     struct tier_fetch *next;
 };
 
@@ -33,9 +33,8 @@ struct outgoing {
     int32_t *ids;
     int len;
     bool head;
-    void *memory;
-    size_t size;
-    struct outgoing *next;
+    struct engine_saved state;
+    uint64_t at; /* the writer: bytes read of it */
 };
 
 struct disk {
@@ -53,49 +52,58 @@ struct disk {
     pthread_cond_t to_read, to_write;
     struct prefixdir *dir; /* set once, before the threads begin */
     struct tier_fetch *fetches, **fetches_end;
-    struct outgoing *outs, **outs_end;
-    uint64_t on_its_way;
+    struct outgoing *out; /* NULL: none, or it is over */
+    pthread_cond_t stored;
     bool quit;
     bool broken; /* nothing is written any more */
 };
+
+/* Tells the scheduler that there is news. */
+static void nudge(struct disk *d)
+{
+    pthread_mutex_lock(&d->nudge);
+    if (d->sched) {
+        sched_nudge(d->sched);
+    }
+    pthread_mutex_unlock(&d->nudge);
+}
 
 /* ---- reading ---- */
 
 static void free_fetch(struct tier_fetch *f)
 {
     free(f->ids);
-    free(f->blob);
+    state_close(f->file);
     free(f);
 }
 
+/* Finds a file, or removes the one that turned out to be damaged. */
 static void look(struct disk *d, struct tier_fetch *f)
 {
-    /* A damaged one is gone when the next is looked for. */
-    for (bool again = true; again && !f->blob;) {
-        struct state_file *s = prefixdir_find(d->dir, f->ids, (size_t)f->n, (size_t)f->least);
-        struct err e = ERR_INIT;
-        uint64_t size = 0;
-        again = false;
-        if (s && state_has(s, PREFIXDIR_TAG, &size) && (f->blob = malloc(size))) {
-            if (state_read(s, PREFIXDIR_TAG, f->blob, size, &e) == 0) {
-                f->size = size;
-                f->len = (int)state_meta(s)->n_ids;
-            } else {
-                prefixdir_damaged(d->dir, s, &e);
-                free(f->blob);
-                f->blob = NULL;
-                again = true;
-            }
-        }
-        state_close(s);
+    if (f->bad.code < 0) {
+        prefixdir_damaged(d->dir, f->file, &f->bad);
+        return;
     }
+    f->file = prefixdir_find(d->dir, f->ids, (size_t)f->n, (size_t)f->least);
+    if (f->file && !state_has(f->file, PREFIXDIR_TAG, &f->size)) {
+        state_close(f->file);
+        f->file = NULL;
+    }
+}
+
+static void queue_fetch(struct disk *d, struct tier_fetch *f)
+{
+    f->next = NULL;
+    *d->fetches_end = f;
+    d->fetches_end = &f->next;
+    pthread_cond_signal(&d->to_read);
 }
 
 static void *read_thread(void *arg)
 {
     struct disk *d = arg;
     pthread_mutex_lock(&d->lock);
-    while (!d->quit) {
+    while (d->fetches || !d->quit) {
         struct tier_fetch *f = d->fetches;
         if (!f) {
             pthread_cond_wait(&d->to_read, &d->lock);
@@ -103,7 +111,7 @@ static void *read_thread(void *arg)
         }
         d->fetches = f->next;
         d->fetches_end = d->fetches ? d->fetches_end : &d->fetches;
-        const bool wanted = !f->abandoned;
+        const bool wanted = !f->abandoned || f->bad.code < 0;
         pthread_mutex_unlock(&d->lock);
         if (wanted) {
             look(d, f);
@@ -115,11 +123,7 @@ static void *read_thread(void *arg)
         }
         atomic_store_explicit(&f->ready, 1, memory_order_release);
         pthread_mutex_unlock(&d->lock);
-        pthread_mutex_lock(&d->nudge);
-        if (d->sched) {
-            sched_nudge(d->sched);
-        }
-        pthread_mutex_unlock(&d->nudge);
+        nudge(d);
         pthread_mutex_lock(&d->lock);
     }
     pthread_mutex_unlock(&d->lock);
@@ -140,9 +144,7 @@ static struct tier_fetch *op_fetch(void *ctx, const int32_t *ids, int n, int lea
     f->least = least + d->gain - PREFIXDIR_BLOCK;
     atomic_init(&f->ready, 0);
     pthread_mutex_lock(&d->lock);
-    *d->fetches_end = f;
-    d->fetches_end = &f->next;
-    pthread_cond_signal(&d->to_read);
+    queue_fetch(d, f);
     pthread_mutex_unlock(&d->lock);
     return f;
 }
@@ -153,22 +155,34 @@ static bool op_ready(void *ctx, const struct tier_fetch *f)
     return atomic_load_explicit(&f->ready, memory_order_acquire);
 }
 
-static const void *op_result(void *ctx, const struct tier_fetch *f, size_t *size, int *len)
+static int read_state(void *ctx, uint64_t at, void *dst, size_t n, struct err *e)
 {
-    (void)ctx;
-    *size = f->size;
-    *len = f->len;
-    return f->blob;
+    return state_read_at(ctx, PREFIXDIR_TAG, at, dst, n, e);
 }
 
-static void op_done(void *ctx, struct tier_fetch *f)
+static bool op_result(void *ctx, const struct tier_fetch *f, struct engine_saved *state, int *len)
+{
+    (void)ctx;
+    if (f->file) {
+        *state = (struct engine_saved){
+            .size = f->size, .unit = STATE_CHUNK, .read = read_state, .ctx = f->file};
+        *len = (int)state_meta(f->file)->n_ids;
+    }
+    return f->file != NULL;
+}
+
+static void op_done(void *ctx, struct tier_fetch *f, const struct err *bad)
 {
     struct disk *d = ctx;
     pthread_mutex_lock(&d->lock);
     f->abandoned = true;
     const bool over = atomic_load_explicit(&f->ready, memory_order_relaxed);
+    if (over && bad) {
+        f->bad = *bad;
+        queue_fetch(d, f);
+    }
     pthread_mutex_unlock(&d->lock);
-    if (over) {
+    if (over && !bad) {
         free_fetch(f);
     }
 }
@@ -179,19 +193,25 @@ static bool keep_warming(void *ctx)
 {
     struct disk *d = ctx;
     pthread_mutex_lock(&d->lock);
-    const bool on = !d->quit && !d->outs;
+    const bool on = !d->quit && !d->out;
     pthread_mutex_unlock(&d->lock);
     return on;
+}
+
+static int give(void *ctx, void *dst, size_t n, struct err *e)
+{
+    struct outgoing *o = ctx;
+    const int rc = o->state.read(o->state.ctx, o->at, dst, n, e);
+    o->at += n;
+    return rc;
 }
 
 static void write_out(struct disk *d, struct outgoing *o)
 {
     struct err e = ERR_INIT;
-    pthread_mutex_lock(&d->lock);
-    const bool broken = d->broken;
-    pthread_mutex_unlock(&d->lock);
-    if (!broken &&
-        prefixdir_write(d->dir, o->ids, (size_t)o->len, o->head, o->memory, o->size, &e) < 0) {
+    const struct state_part part = {.size = o->state.size, .give = give, .ctx = o};
+    const int rc = prefixdir_write(d->dir, o->ids, (size_t)o->len, o->head, &part, &e);
+    if (rc < 0 && rc != QE_CANCELLED) {
         log_line(LOG_WARN, "prompts are not kept on disk any more (--prefix-cache): %s", e.msg);
         pthread_mutex_lock(&d->lock);
         d->broken = true;
@@ -204,24 +224,22 @@ static void *write_thread(void *arg)
     struct disk *d = arg;
     prefixdir_warm(d->dir, WARM, keep_warming, d);
     pthread_mutex_lock(&d->lock);
-    for (;;) {
-        struct outgoing *o = d->outs;
-        if (!o && d->quit) {
-            break;
-        }
+    while (d->out || !d->quit) {
+        struct outgoing *o = d->out;
         if (!o) {
             pthread_cond_wait(&d->to_write, &d->lock);
             continue;
         }
         pthread_mutex_unlock(&d->lock);
         write_out(d, o);
-        pthread_mutex_lock(&d->lock);
-        d->outs = o->next;
-        d->outs_end = d->outs ? d->outs_end : &d->outs;
-        d->on_its_way -= o->size;
         free(o->ids);
-        free(o->memory);
         free(o);
+        pthread_mutex_lock(&d->lock);
+        d->out = NULL;
+        pthread_cond_signal(&d->stored);
+        pthread_mutex_unlock(&d->lock);
+        nudge(d);
+        pthread_mutex_lock(&d->lock);
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;
@@ -231,52 +249,39 @@ static bool op_wants(void *ctx, const int32_t *ids, int len)
 {
     struct disk *d = ctx;
     pthread_mutex_lock(&d->lock);
-    bool wants = d->started && !d->broken && len >= d->least;
-    for (const struct outgoing *o = d->outs; o && wants; o = o->next) {
-        wants = o->len != len || memcmp(o->ids, ids, (size_t)len * sizeof *ids) != 0;
-    }
+    const bool wants = d->started && !d->broken && len >= d->least;
     pthread_mutex_unlock(&d->lock);
     return wants && !prefixdir_has(d->dir, ids, (size_t)len);
 }
 
-static void *op_begin(void *ctx, size_t size)
+static bool op_store(void *ctx, const int32_t *ids, int len, bool head,
+                     const struct engine_saved *state)
 {
     struct disk *d = ctx;
-    pthread_mutex_lock(&d->lock);
-    const bool fits =
-        size <= d->limit && (d->on_its_way == 0 || d->on_its_way + size <= ON_ITS_WAY);
-    d->on_its_way += fits ? size : 0;
-    pthread_mutex_unlock(&d->lock);
-    void *memory = fits ? malloc(size) : NULL;
-    if (fits && !memory) {
-        pthread_mutex_lock(&d->lock);
-        d->on_its_way -= size;
-        pthread_mutex_unlock(&d->lock);
+    if (state->size > d->limit) {
+        return false;
     }
-    return memory;
-}
-
-static void op_drop(void *ctx, void *memory, size_t size)
-{
-    struct disk *d = ctx;
-    pthread_mutex_lock(&d->lock);
-    d->on_its_way -= size;
-    pthread_mutex_unlock(&d->lock);
-    free(memory);
-}
-
-static void op_store(void *ctx, const int32_t *ids, int len, bool head, void *memory, size_t size)
-{
-    struct disk *d = ctx;
     struct outgoing *o = mem_zalloc(sizeof *o);
-    *o = (struct outgoing){.len = len, .head = head, .memory = memory, .size = size};
+    *o = (struct outgoing){.len = len, .head = head, .state = *state};
     o->ids = mem_array((size_t)len, sizeof *o->ids);
     memcpy(o->ids, ids, (size_t)len * sizeof *ids);
     pthread_mutex_lock(&d->lock);
-    *d->outs_end = o;
-    d->outs_end = &o->next;
+    d->out = o;
     pthread_cond_signal(&d->to_write);
     pthread_mutex_unlock(&d->lock);
+    return true;
+}
+
+static bool op_stored(void *ctx, bool wait)
+{
+    struct disk *d = ctx;
+    pthread_mutex_lock(&d->lock);
+    while (wait && d->out) {
+        pthread_cond_wait(&d->stored, &d->lock);
+    }
+    const bool over = !d->out;
+    pthread_mutex_unlock(&d->lock);
+    return over;
 }
 
 /* ---- beginning and end ---- */
@@ -311,19 +316,18 @@ struct disk *disk_open(const struct disk_opts *o)
                             .result = op_result,
                             .done = op_done,
                             .wants = op_wants,
-                            .begin = op_begin,
                             .store = op_store,
-                            .drop = op_drop};
+                            .stored = op_stored};
     d->path = mem_strdup(o->dir);
     d->limit = o->limit;
     d->least = o->least > PREFIXDIR_BLOCK ? o->least : PREFIXDIR_BLOCK;
     d->gain = o->gain > 0 ? o->gain : GAIN;
     d->fetches_end = &d->fetches;
-    d->outs_end = &d->outs;
     pthread_mutex_init(&d->nudge, NULL);
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->to_read, NULL);
     pthread_cond_init(&d->to_write, NULL);
+    pthread_cond_init(&d->stored, NULL);
     return d;
 }
 
@@ -355,16 +359,12 @@ void disk_close(struct disk *d)
         pthread_join(d->reader, NULL);
         pthread_join(d->writer, NULL);
     }
-    while (d->fetches) { /* abandoned ones that nobody came to */
-        struct tier_fetch *f = d->fetches;
-        d->fetches = f->next;
-        free_fetch(f);
-    }
     prefixdir_free(d->dir);
     pthread_mutex_destroy(&d->nudge);
     pthread_mutex_destroy(&d->lock);
     pthread_cond_destroy(&d->to_read);
     pthread_cond_destroy(&d->to_write);
+    pthread_cond_destroy(&d->stored);
     free(d->path);
     free(d);
 }

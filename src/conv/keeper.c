@@ -30,10 +30,22 @@ void keep_task_free(struct keep_task *t)
 {
     if (t) {
         transfer_free(t->copy);
-        free(t->ids);
-        free(t->blob);
+        state_close(t->file);
         free(t);
     }
+}
+
+struct giving {
+    struct engine_saved state;
+    uint64_t at;
+};
+
+static int give(void *ctx, void *dst, size_t n, struct err *e)
+{
+    struct giving *g = ctx;
+    const int rc = g->state.read(g->state.ctx, g->at, dst, n, e);
+    g->at += n;
+    return rc;
 }
 
 static int save(struct store *s, struct keep_task *t)
@@ -41,41 +53,40 @@ static int save(struct store *s, struct keep_task *t)
     struct state_meta m = {.kind = STATE_LIVE, .label = t->label};
     memcpy(m.compat, t->compat, sizeof m.compat);
     m.ids = transfer_ids(t->copy, &m.n_ids);
-    size_t size = 0;
-    const void *blob = transfer_blob(t->copy, &size);
-    const struct state_part part = {.tag = KEEP_PART, .size = size, .data = blob};
+    struct giving g = {.state = transfer_blob(t->copy)};
+    const struct state_part part = {
+        .tag = KEEP_PART, .size = g.state.size, .give = give, .ctx = &g};
     return store_save(s, t->turn, &m, &part, 1, &t->err);
 }
 
 static int load(struct store *s, struct keep_task *t)
 {
-    struct state_file *f = NULL;
-    int rc = store_load(s, t->conv, t->turn, t->compat, t->label, &f, &t->err);
+    int rc = store_load(s, t->conv, t->turn, t->compat, t->label, &t->file, &t->err);
     if (rc < 0) {
+        t->file = NULL;
         return rc;
     }
-    const struct state_meta *m = state_meta(f);
-    uint64_t size = 0;
-    if (!state_has(f, KEEP_PART, &size) || m->kind != STATE_LIVE || m->n_ids == 0) {
+    const struct state_meta *m = state_meta(t->file);
+    if (!state_has(t->file, KEEP_PART, &t->size) || m->kind != STATE_LIVE || m->n_ids == 0) {
         rc = err_set(&t->err, QE_FORMAT, "%s does not hold the state of a conversation",
-                     state_path(f));
+                     state_path(t->file));
+        store_damaged(s, t->file);
     }
-    if (rc == 0) {
-        t->size = (size_t)size;
-        t->blob = malloc(t->size + 1);
-        rc = t->blob ? state_read(f, KEEP_PART, t->blob, size, &t->err)
-                     : err_set(&t->err, QE_NOMEM, "there is no memory for a state of %zu bytes",
-                               t->size);
-    }
-    if (rc == 0) {
-        t->n_ids = m->n_ids;
-        t->ids = mem_array(m->n_ids, sizeof *t->ids);
-        memcpy(t->ids, m->ids, m->n_ids * sizeof *t->ids);
-    } else if (rc == QE_FORMAT) {
-        store_damaged(s, f);
-    }
-    state_close(f);
     return rc;
+}
+
+static int act(struct store *s, struct keep_task *t)
+{
+    switch (t->what) {
+    case KEEP_SAVE:
+        return save(s, t);
+    case KEEP_LOAD:
+        return load(s, t);
+    case KEEP_BURY:
+        store_damaged(s, t->file);
+        break;
+    }
+    return 0;
 }
 
 static void work_on(struct keeper *k, struct keep_task *t)
@@ -86,7 +97,7 @@ static void work_on(struct keeper *k, struct keep_task *t)
         k->store = rc < 0 ? NULL : k->store;
     }
     if (rc == 0) {
-        rc = t->save ? save(k->store, t) : load(k->store, t);
+        rc = act(k->store, t);
     }
     if (rc < 0) {
         t->err.code = rc;

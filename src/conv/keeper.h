@@ -11,20 +11,21 @@
 struct keeper;
 struct chat;
 
+enum keep_what { KEEP_SAVE, KEEP_LOAD, KEEP_BURY };
+
 struct keep_task {
     struct chat *chat;
-    bool save; /* else load */
+    enum keep_what what;
     int64_t conv, turn;
     uint8_t compat[STATE_COMPAT];
     char label[STATE_LABEL_SIZE];
-    struct transfer *copy; /* save: what is written; owned */
+    struct transfer *copy;   /* save: what is written; owned */
+    struct state_file *file; /* load: what was found, once it is done. Bury: found to be damaged.
+                                Owned */
 
     /* when it is done */
     struct err err; /* code 0: done. A load with QE_NOTFOUND and no message: none was saved */
-    int32_t *ids;   /* load; owned */
-    size_t n_ids;
-    void *blob; /* load, from malloc; owned */
-    size_t size;
+    uint64_t size;  /* load: of the file's KEEP_PART */
     struct keep_task *next;
 };
 

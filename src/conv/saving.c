@@ -53,11 +53,12 @@ static void tell_unloaded(struct chat *t, const struct err *e)
     buf_free(&b);
 }
 
-static struct keep_task *task_for(struct chat *t, bool save)
+static struct keep_task *task_for(struct chat *t, enum keep_what what)
 {
+    const bool save = what == KEEP_SAVE;
     struct keep_task *k = mem_zalloc(sizeof *k);
     k->chat = t;
-    k->save = save;
+    k->what = what;
     k->conv = save ? t->saving.out_conv : t->record.conv;
     k->turn = save ? t->saving.out_turn : t->record.last;
     memcpy(k->compat, t->conv->compat, sizeof k->compat);
@@ -88,7 +89,7 @@ static void end_export(struct chat *t)
     live_free(k->left);
     k->left = NULL;
     if (rc == 0) {
-        struct keep_task *task = task_for(t, true);
+        struct keep_task *task = task_for(t, KEEP_SAVE);
         task->copy = k->out;
         k->out = NULL;
         k->saving = true;
@@ -105,50 +106,82 @@ static void end_export(struct chat *t)
 
 /* ---- and back ---- */
 
+static int read_state(void *ctx, uint64_t at, void *dst, size_t n, struct err *e)
+{
+    const struct keep_task *k = ctx;
+    return state_read_at(k->file, KEEP_PART, at, dst, n, e);
+}
+
+/* What was found stays open until it has been brought in. */
 static void begin_import(struct chat *t, struct keep_task *task)
 {
     struct conv *c = t->conv;
     struct err e = ERR_INIT;
-    void *blob = task->blob;
-    task->blob = NULL;
-    if (sched_import(c->sched, t->live, task->ids, task->n_ids, blob, task->size, c->wake_fd,
-                     &t->saving.in, &e) < 0) {
+    const struct state_meta *m = state_meta(task->file);
+    const struct engine_saved state = {
+        .size = task->size, .unit = STATE_CHUNK, .read = read_state, .ctx = task};
+    t->saving.found = task;
+    if (sched_import(c->sched, t->live, m->ids, m->n_ids, &state, c->wake_fd, &t->saving.in, &e) <
+        0) {
         t->saving.in = NULL;
+        t->saving.found = NULL;
+        keep_task_free(task);
         tell_unloaded(t, &e);
     }
 }
 
 static void end_import(struct chat *t)
 {
+    struct saving *k = &t->saving;
     struct err e = ERR_INIT;
-    const int rc = transfer_result(t->saving.in, &e);
-    transfer_free(t->saving.in);
-    t->saving.in = NULL;
+    const int rc = transfer_result(k->in, &e);
+    transfer_free(k->in);
+    k->in = NULL;
     if (rc < 0 && rc != QE_CANCELLED) {
         tell_unloaded(t, &e);
     }
+    if (rc == QE_FORMAT) {
+        k->found->what = KEEP_BURY;
+        k->saving = true;
+        keeper_put(t->conv->keeper, k->found);
+    } else {
+        keep_task_free(k->found);
+    }
+    k->found = NULL;
     t->figures.state_saved = rc == 0;
 }
 
-void saving_done(struct conv *c, struct keep_task *task)
+static void end_save(struct chat *t, const struct keep_task *task)
+{
+    struct conv *c = t->conv;
+    t->saving.saving = false;
+    if (task->err.code < 0 && task->err.code != QE_NOTFOUND) {
+        tell_unsaved(t, &task->err); /* not found: the conversation was removed meanwhile */
+    }
+    c->keep_failed = c->keep_failed && task->err.code < 0;
+    t->figures.state_saved = task->err.code == 0 && t->saving.due == 0 && !chat_working(t);
+    post_saved(t);
+}
+
+void saving_done(struct keep_task *task)
 {
     struct chat *t = task->chat;
-    struct saving *k = &t->saving;
-    if (task->save) {
-        k->saving = false;
-        if (task->err.code < 0 && task->err.code != QE_NOTFOUND) {
-            tell_unsaved(t, &task->err); /* not found: the conversation was removed meanwhile */
-        }
-        c->keep_failed = c->keep_failed && task->err.code < 0;
-        t->figures.state_saved = task->err.code == 0 && k->due == 0 && !chat_working(t);
-        post_saved(t);
-    } else {
-        k->loading = false;
+    switch (task->what) {
+    case KEEP_SAVE:
+        end_save(t, task);
+        break;
+    case KEEP_LOAD:
+        t->saving.loading = false;
         if (task->err.code < 0) {
             tell_unloaded(t, &task->err);
         } else if (!t->closing) {
             begin_import(t, task);
+            return;
         }
+        break;
+    case KEEP_BURY:
+        t->saving.saving = false;
+        break;
     }
     keep_task_free(task);
 }
@@ -207,7 +240,7 @@ void saving_work(struct chat *t, bool flush)
     } else if (k->wanted) {
         k->wanted = false;
         k->loading = true;
-        keeper_put(t->conv->keeper, task_for(t, false));
+        keeper_put(t->conv->keeper, task_for(t, KEEP_LOAD));
     }
     const bool quiet = !chat_working(t) && !t->inputs && !k->out && !k->saving;
     if (k->due && quiet && (flush || k->asked || clock_now(clock_real()) >= k->due)) {

@@ -133,6 +133,7 @@ static int prepare(struct engine *g, const struct engine_source *s, const struct
     g->max_draft = g->mtp ? drafts_of(o) : 0;
     g->width = engine_width_of(o);
     g->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
+    g->readers = intake_readers(o->threads);
     strncpy(g->digest, s->digest ? s->digest : "", sizeof g->digest - 1);
     *bo = (struct be_opts){.threads = o->threads,
                            .isa = o->isa,
@@ -244,6 +245,7 @@ void engine_close(struct engine *g)
         }
         kv_pool_fini(&g->pool);
         snaps_fini(g);
+        lanes_fini(g);
         rstate_fini(&g->slots);
         g->ops->close(g->b);
     }

@@ -144,12 +144,6 @@ int engine_seq_fork(struct engine *g, int dst, int src, struct err *e);
 size_t engine_seq_state_size(const struct engine *g, int seq);
 int engine_seq_export(struct engine *g, int seq, void *out, struct err *e);
 int engine_seq_import(struct engine *g, int seq, const void *in, size_t n, struct err *e);
-/* The same a piece at a time, of about budget bytes and at least a page: *at is 0 at
- * first, and the size when it is done. The sequence is left alone in between. */
-int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, size_t budget,
-                            struct err *e);
-int engine_seq_import_piece(struct engine *g, int seq, const void *in, size_t n, size_t *at,
-                            size_t budget, struct err *e);
 /* Which engines may use a state of this one, exactly: the same weights, geometry, cache
  * format and path of computing. label: it in words, at most label_size with the NUL. */
 void engine_state_compat(const struct engine *g, uint8_t compat[32], char *label,
@@ -171,17 +165,16 @@ int engine_snap_take(struct engine *g, int seq, struct engine_snap **out, struct
 int engine_snap_restore(struct engine *g, int seq, const struct engine_snap *s, struct err *e);
 void engine_snap_free(struct engine *g, struct engine_snap *s); /* NULL is allowed */
 /* For idle moments: gets memory for one more kept state where that takes long (pinning),
- * unless there is memory for `spare` of them. True: it did, and there may be more to do. */
+ * unless there is memory for `spare` of them, or for a thread of an intake. True: it did,
+ * and there may be more to do. */
 bool engine_snap_prepare(struct engine *g, size_t spare);
 int engine_snap_len(const struct engine_snap *s);
 bool engine_snap_pure(const struct engine_snap *s); /* as engine_seq_pure */
 /* Bytes that freeing it gives back: its values, and the pages that nothing else has.
  * NULL: the values alone. */
 uint64_t engine_snap_bytes(const struct engine *g, const struct engine_snap *s);
-/* The same state as the blob of a sequence, a piece at a time (engine_seq_export_piece). */
+/* Its bytes as the blob of a sequence. */
 size_t engine_snap_state_size(const struct engine *g, const struct engine_snap *s);
-int engine_snap_export_piece(struct engine *g, const struct engine_snap *s, void *out, size_t *at,
-                             size_t budget, struct err *e);
 /* What all kept states take, and the pool of pages. */
 struct engine_kept {
     int n;
@@ -192,6 +185,48 @@ struct engine_kept engine_kept(const struct engine *g);
 /* fn is called when no page is free in the middle of a call. It may free kept states and
  * close sequences that the call is not about, nothing else, and returns whether it did. */
 void engine_on_full(struct engine *g, bool (*fn)(void *ctx), void *ctx);
+
+/* ---- states from elsewhere, and on their way there ----
+ * A blob of a sequence (engine_seq_export) that lies somewhere else, such as in a file. */
+struct engine_saved {
+    uint64_t size;
+    size_t unit; /* what is read begins at multiples of it, at most 2 MiB, and ends there or with
+                    the blob */
+    /* Brings n bytes from byte `at` on, checked: nothing that is not what was written. Any
+     * thread, several at once. */
+    int (*read)(void *ctx, uint64_t at, void *dst, size_t n, struct err *e);
+    void *ctx;
+};
+
+/* Puts such a blob of len tokens into a sequence by threads of its own, each piece as soon
+ * as it is read, beside whatever the engine computes for others. Until engine_intake_close
+ * the sequence is not to be touched. The blob's functions are called until then. */
+struct engine_intake;
+int engine_intake_open(struct engine *g, int seq, int len, const struct engine_saved *b,
+                       struct engine_intake **out, struct err *e);
+/* Waits for the end, at most so many milliseconds; true: it is over. */
+bool engine_intake_wait(struct engine_intake *k, int ms);
+/* The sequence is what the blob says, if all of it has come and is right; else it is empty,
+ * and the first reason is given. QE_CANCELLED: it was not over yet, and ends. */
+int engine_intake_close(struct engine_intake *k, struct err *e);
+/* Once it is over, what its threads did: seconds of all. */
+struct engine_intake_times {
+    int threads;
+    double open, read, sent; /* readying the threads' buffers; reading; waiting for buffers */
+};
+struct engine_intake_times engine_intake_times(const struct engine_intake *k);
+
+/* The other way: a kept state's blob, read by another thread beside whatever the engine
+ * computes. engine_outlet_close ends that: it waits for the read under way, those that
+ * follow fail with QE_CANCELLED, and the kept state may go. */
+struct engine_outlet;
+int engine_outlet_open(struct engine *g, const struct engine_snap *s, struct engine_outlet **out,
+                       struct err *e);
+/* What may be read. Any thread, one at a time, until engine_outlet_free. */
+struct engine_saved engine_outlet_blob(struct engine_outlet *o);
+void engine_outlet_close(struct engine_outlet *o);
+/* After that; any thread. NULL is allowed. */
+void engine_outlet_free(struct engine_outlet *o);
 
 /* ---- computing ----
  * Results of the last computing call are numbered by output; they stay readable

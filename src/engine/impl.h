@@ -43,6 +43,12 @@ struct snaps {
     size_t n_spare, cap_spare;
 };
 
+/* Lanes of the backend that nobody uses. */
+struct lanes {
+    struct be_lane *spare[64];
+    int n;
+};
+
 struct engine {
     struct model_config m;
     struct model_weights w;
@@ -62,6 +68,8 @@ struct engine {
     struct rstate slots;
     struct seq *seqs; /* slots.n */
     struct snaps snaps;
+    struct lanes lanes;
+    int readers; /* threads that bring a state */
 
     int max_out;        /* outputs of one computing call at most */
     struct output *out; /* max_out */
@@ -90,9 +98,26 @@ uint64_t plan_token_bytes(const struct be_shape *s, enum be_kv kv);
 
 /* snapshot.c: frees the spare memory; every snapshot is gone by then. */
 void snaps_fini(struct engine *g);
-/* state.c: the first STATE_HEADER bytes of a state's blob. */
+/* What a kept state has: its values, its pages; all borrowed. */
+const void *snap_parts(const struct engine_snap *k, const int32_t **pages, int *n);
+/* state.c: the first STATE_HEADER bytes of a state's blob; its size; a header that says
+ * what it should, of a blob of n bytes in all: its tokens and whether they are pure. */
 enum { STATE_HEADER = 48 };
 void state_header(const struct engine *g, int len, bool pure, void *out);
+size_t state_blob_size(const struct engine *g, int len);
+int state_check_header(const struct engine *g, const void *in, size_t n, int *len, bool *pure,
+                       struct err *e);
+/* lane.c: a lane and the bytes of its buffers (a backend without: NULL); back to the spare
+ * ones. One more spare one for idle moments: false when there are enough. */
+enum { LANE_BYTES = 2 << 20 };
+int lane_take(struct engine *g, struct be_lane **out, struct err *e);
+void lane_give(struct engine *g, struct be_lane *l);
+bool lane_prepare(struct engine *g);
+void lanes_fini(struct engine *g);
+/* Where byte `at` of the blob of a slot and so many pages lies, behind the blob's header. */
+void *lane_place(const struct engine *g, int slot, const int32_t *pages, size_t at, size_t *n);
+/* intake.c: how many threads bring a state, by --threads. */
+int intake_readers(int threads);
 
 /* The sequence, or an error that names it. */
 int engine_seq_of(struct engine *g, int seq, struct seq **out, struct err *e);

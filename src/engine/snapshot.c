@@ -46,6 +46,9 @@ static void give_values(struct engine *g, void *values)
 bool engine_snap_prepare(struct engine *g, size_t spare)
 {
     void *values = NULL;
+    if (lane_prepare(g)) {
+        return true;
+    }
     if (!g->ops->host_alloc || g->snaps.n_spare >= spare ||
         g->ops->host_alloc(g->b, g->ops->state_size(g->b), &values, NULL) < 0) {
         return false;
@@ -144,6 +147,13 @@ bool engine_snap_pure(const struct engine_snap *k)
     return k->pure;
 }
 
+const void *snap_parts(const struct engine_snap *k, const int32_t **pages, int *n)
+{
+    *pages = k->kv.pages;
+    *n = k->kv.n;
+    return k->values;
+}
+
 uint64_t engine_snap_bytes(const struct engine *g, const struct engine_snap *k)
 {
     const int alone = k ? kv_alone(&g->pool, &k->kv) : 0;
@@ -166,32 +176,7 @@ void engine_on_full(struct engine *g, bool (*fn)(void *ctx), void *ctx)
     g->pool.full_ctx = ctx;
 }
 
-/* ---- as a blob ---- */
-
 size_t engine_snap_state_size(const struct engine *g, const struct engine_snap *k)
 {
     return STATE_HEADER + g->ops->state_size(g->b) + (size_t)k->kv.n * g->ops->page_size(g->b);
-}
-
-int engine_snap_export_piece(struct engine *g, const struct engine_snap *k, void *out, size_t *at,
-                             size_t budget, struct err *e)
-{
-    const size_t values = g->ops->state_size(g->b), page = g->ops->page_size(g->b);
-    size_t done = 0;
-    char *p = out;
-    if (*at == 0) {
-        state_header(g, k->len, k->pure, p);
-        memcpy(p + STATE_HEADER, k->values, values);
-        *at = done = STATE_HEADER + values;
-    }
-    for (int i = (int)((*at - STATE_HEADER - values) / page);
-         i < k->kv.n && (done == 0 || done < budget); i++) {
-        int rc = g->ops->page_export(g->b, k->kv.pages[i], k->len - i * BE_PAGE, p + *at, e);
-        if (rc < 0) {
-            return rc;
-        }
-        *at += page;
-        done += page;
-    }
-    return 0;
 }

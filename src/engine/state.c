@@ -48,7 +48,7 @@ void state_header(const struct engine *g, int len, bool pure, void *out)
     memcpy(out, &h, sizeof h);
 }
 
-static size_t size_of(const struct engine *g, int len)
+size_t state_blob_size(const struct engine *g, int len)
 {
     return sizeof(struct header) + g->ops->state_size(g->b) +
            (size_t)kv_pages_for(len) * g->ops->page_size(g->b);
@@ -56,7 +56,7 @@ static size_t size_of(const struct engine *g, int len)
 
 size_t engine_seq_state_size(const struct engine *g, int seq)
 {
-    return size_of(g, engine_seq_len(g, seq));
+    return state_blob_size(g, engine_seq_len(g, seq));
 }
 
 /* The device without what does not change a bit: its threads. */
@@ -87,8 +87,7 @@ void engine_state_compat(const struct engine *g, uint8_t compat[SHA256_BYTES], c
              g->ops->page_size(g->b) / BE_PAGE, ENGINE_BITS);
 }
 
-int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, size_t budget,
-                            struct err *e)
+int engine_seq_export(struct engine *g, int seq, void *out, struct err *e)
 {
     struct seq *s = NULL;
     int rc = engine_seq_of(g, seq, &s, e);
@@ -98,34 +97,15 @@ int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, si
     if (rc < 0) {
         return rc;
     }
-    const size_t page = g->ops->page_size(g->b), first = size_of(g, 0);
-    const int pages = kv_pages_for(s->len);
-    size_t done = 0;
     char *p = out;
-    if (*at == 0) {
-        state_header(g, s->len, s->pure, p);
-        rc = g->ops->state_export(g->b, seq, p + STATE_HEADER, e);
-        if (rc < 0) {
-            return rc;
-        }
-        *at = done = first;
+    state_header(g, s->len, s->pure, p);
+    rc = g->ops->state_export(g->b, seq, p + STATE_HEADER, e);
+    p += state_blob_size(g, 0);
+    for (int i = 0; i < kv_pages_for(s->len) && rc == 0; i++) {
+        rc = g->ops->page_export(g->b, s->kv.pages[i], s->len - i * BE_PAGE, p, e);
+        p += g->ops->page_size(g->b);
     }
-    for (size_t i = (*at - first) / page; i < (size_t)pages && (done == 0 || done < budget); i++) {
-        rc = g->ops->page_export(g->b, s->kv.pages[i], s->len - (int)i * BE_PAGE, p + *at, e);
-        if (rc < 0) {
-            return rc;
-        }
-        *at += page;
-        done += page;
-    }
-    return 0;
-}
-
-int engine_seq_export(struct engine *g, int seq, void *out, struct err *e)
-{
-    const size_t n = engine_seq_state_size(g, seq);
-    size_t at = 0;
-    return engine_seq_export_piece(g, seq, out, &at, n, e);
+    return rc;
 }
 
 static int check(const struct engine *g, const void *in, size_t n, struct header *h, struct err *e)
@@ -146,57 +126,50 @@ static int check(const struct engine *g, const void *in, size_t n, struct header
         return err_set(e, QE_NOMEM, "the saved state has %d tokens; the window holds %d", h->len,
                        g->ctx);
     }
-    if (h->pages != kv_pages_for(h->len) || (h->pure & ~1) || h->zero || n != size_of(g, h->len)) {
+    if (h->pages != kv_pages_for(h->len) || (h->pure & ~1) || h->zero ||
+        n != state_blob_size(g, h->len)) {
         return err_set(e, QE_FORMAT, "the saved state has %zu bytes instead of %zu", n,
-                       size_of(g, h->len));
+                       state_blob_size(g, h->len));
     }
     return 0;
 }
 
-int engine_seq_import_piece(struct engine *g, int seq, const void *in, size_t n, size_t *at,
-                            size_t budget, struct err *e)
+int state_check_header(const struct engine *g, const void *in, size_t n, int *len, bool *pure,
+                       struct err *e)
 {
     struct header h = {0};
-    struct seq *s = NULL;
-    int rc = engine_seq_of(g, seq, &s, e);
+    const int rc = check(g, in, n, &h, e);
     if (rc == 0) {
-        rc = check(g, in, n, &h, e);
+        *len = h.len;
+        *pure = h.pure;
     }
-    if (rc < 0) {
-        return rc;
-    }
-    const char *p = in;
-    const size_t first = size_of(g, 0);
-    size_t done = 0;
-    if (*at == 0) {
-        engine_seq_reset(g, seq);
-        rc = kv_writable(&g->pool, &s->kv, 0, h.len, e);
-        rc = rc < 0 ? rc : g->ops->state_import(g->b, seq, p + sizeof h, e);
-        if (rc == 0) {
-            *at = done = first;
-        }
-    }
-    for (size_t i = *at > 0 ? (*at - first) / h.page_size : 0;
-         i < (size_t)h.pages && rc == 0 && (done == 0 || done < budget); i++) {
-        rc = g->ops->page_import(g->b, s->kv.pages[i], p + *at, e);
-        *at += h.page_size;
-        done += h.page_size;
-    }
-    if (rc < 0) {
-        engine_seq_reset(g, seq);
-        return rc;
-    }
-    if (*at == n) {
-        s->len = h.len;
-        s->pure = h.pure;
-    }
-    return 0;
+    return rc;
 }
 
 int engine_seq_import(struct engine *g, int seq, const void *in, size_t n, struct err *e)
 {
-    size_t at = 0;
-    return engine_seq_import_piece(g, seq, in, n, &at, n, e);
+    struct header h = {0};
+    struct seq *s = NULL;
+    int rc = engine_seq_of(g, seq, &s, e);
+    rc = rc < 0 ? rc : check(g, in, n, &h, e);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *p = in;
+    engine_seq_reset(g, seq);
+    rc = kv_writable(&g->pool, &s->kv, 0, h.len, e);
+    rc = rc < 0 ? rc : g->ops->state_import(g->b, seq, p + sizeof h, e);
+    p += state_blob_size(g, 0);
+    for (int i = 0; i < h.pages && rc == 0; i++, p += h.page_size) {
+        rc = g->ops->page_import(g->b, s->kv.pages[i], p, e);
+    }
+    if (rc < 0) {
+        engine_seq_reset(g, seq);
+        return rc;
+    }
+    s->len = h.len;
+    s->pure = h.pure;
+    return 0;
 }
 
 /* ---- made-up sequences ---- */

@@ -53,7 +53,6 @@ void live_keep(struct live *l, int seq, int32_t *ids, int n)
     l->ids = ids;
     l->n = n;
     l->seq = seq;
-    l->version++;
 }
 
 void live_drop(struct live *l, struct engine *g)
@@ -63,7 +62,6 @@ void live_drop(struct live *l, struct engine *g)
     }
     l->seq = -1;
     l->n = 0;
-    l->version++;
     free(l->ids);
     l->ids = NULL;
 }

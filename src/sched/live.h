@@ -18,7 +18,6 @@ struct live {
     int32_t *ids;
     int n;              /* tokens the sequence holds */
     struct spec_seq *q; /* what is known for drafting; NULL: nothing */
-    uint64_t version;   /* counts changes of the sequence */
     uint64_t used;
 };
 

@@ -43,8 +43,11 @@ void reuse_open(struct reuse *k, const struct sched_keep *o, struct engine *g)
 /* What is still on its way is brought there: it is all of a short run's work. */
 void reuse_close(struct reuse *k)
 {
-    while (k->g && reuse_moving(k)) {
-        reuse_move(k, SIZE_MAX);
+    while (k->g && k->tier && (k->out.outlet || k->prefix.n_outward > 0)) {
+        if (k->out.outlet) {
+            (void)k->tier->stored(k->tier->ctx, true);
+        }
+        reuse_move(k);
     }
     if (k->g) {
         prefix_fini(&k->prefix);
@@ -84,39 +87,50 @@ bool reuse_answered(const struct reuse *k, const struct job *j)
 void reuse_unasked(struct reuse *k, struct job *j)
 {
     if (j->fetch) {
-        k->tier->done(k->tier->ctx, j->fetch);
+        k->tier->done(k->tier->ctx, j->fetch, NULL);
         j->fetch = NULL;
     }
 }
 
 int reuse_fetched(struct reuse *k, struct job *j)
 {
-    size_t size = 0;
+    struct engine_saved state;
     int len = 0;
     if (!j->fetch) {
         return 0;
     }
     struct prefix_look l = look_of(k, j);
     prefix_find(&k->prefix, &l); /* others may have brought as much meanwhile */
-    if (!k->tier->result(k->tier->ctx, j->fetch, &size, &len) || (l.found && l.found->len >= len)) {
+    if (!k->tier->result(k->tier->ctx, j->fetch, &state, &len) ||
+        (l.found && l.found->len >= len)) {
         reuse_unasked(k, j);
         return 0;
     }
     return len;
 }
 
-bool reuse_fill(struct reuse *k, struct slot *slot, size_t budget, int *cached)
+bool reuse_fill(struct reuse *k, struct slot *slot, int ms, int *cached)
 {
     struct job *j = slot->job;
-    size_t size = 0;
-    int len = 0;
-    const void *blob = k->tier->result(k->tier->ctx, j->fetch, &size, &len);
-    int rc = engine_seq_import_piece(k->g, slot->seq, blob, size, &slot->filled, budget, NULL);
-    if (rc == 0 && slot->filled < size) {
-        return false;
+    struct engine_saved state;
+    struct err e = ERR_INIT;
+    int len = 0, rc = 0;
+    (void)k->tier->result(k->tier->ctx, j->fetch, &state, &len);
+    if (!slot->intake) {
+        rc = engine_intake_open(k->g, slot->seq, len, &state, &slot->intake, &e);
     }
-    const bool good = rc == 0 && engine_seq_len(k->g, slot->seq) == len &&
-                      engine_seq_pure(k->g, slot->seq) && len % GRID == 0;
+    if (rc == 0) {
+        if (!engine_intake_wait(slot->intake, ms)) {
+            return false;
+        }
+        rc = engine_intake_close(slot->intake, &e);
+    }
+    slot->intake = NULL;
+    const bool good = rc == 0 && engine_seq_pure(k->g, slot->seq) && len % GRID == 0;
+    if (rc == QE_FORMAT || rc == QE_IO) {
+        k->tier->done(k->tier->ctx, j->fetch, &e);
+        j->fetch = NULL;
+    }
     reuse_unasked(k, j);
     if (!good) {
         engine_seq_reset(k->g, slot->seq);
@@ -134,49 +148,67 @@ bool reuse_fill(struct reuse *k, struct slot *slot, size_t budget, int *cached)
     return true;
 }
 
+void reuse_unfill(struct slot *slot)
+{
+    if (slot->intake) {
+        (void)engine_intake_close(slot->intake, NULL);
+        slot->intake = NULL;
+    }
+}
+
 /* ---- to the tier ---- */
 
 bool reuse_moving(const struct reuse *k)
 {
-    return k->tier && (k->out.entry || k->prefix.n_outward > 0);
+    return k->tier &&
+           (k->out.outlet ? k->tier->stored(k->tier->ctx, false) : k->prefix.n_outward > 0);
 }
 
-/* Picks the next one; false when nobody wants it. */
-static bool begin_move(struct reuse *k)
+/* Sends the next one, if the tier wants it. */
+static void begin_move(struct reuse *k)
 {
+    struct engine_outlet *o = NULL;
     struct prefix_entry *e = prefix_next_outward(&k->prefix);
     prefix_outward(&k->prefix, e, false);
-    if (!k->tier->wants(k->tier->ctx, e->ids, e->len)) {
-        return false;
+    if (!k->tier->wants(k->tier->ctx, e->ids, e->len) ||
+        engine_outlet_open(k->g, e->snap, &o, NULL) < 0) {
+        return;
     }
-    k->out.size = engine_snap_state_size(k->g, e->snap);
-    k->out.at = 0;
-    k->out.memory = k->tier->begin(k->tier->ctx, k->out.size);
-    if (k->out.memory) {
-        e->pins++;
-        k->out.entry = e;
+    const struct engine_saved state = engine_outlet_blob(o);
+    if (!k->tier->store(k->tier->ctx, e->ids, e->len, e->kind == PK_HEAD, &state)) {
+        engine_outlet_close(o);
+        engine_outlet_free(o);
+        return;
     }
-    return k->out.memory != NULL;
+    e->pins++;
+    k->out.entry = e;
+    k->out.outlet = o;
 }
 
-void reuse_move(struct reuse *k, size_t budget)
+bool reuse_give_up(struct reuse *k)
 {
-    if (!reuse_moving(k) || (!k->out.entry && !begin_move(k))) {
-        return;
-    }
     struct prefix_entry *e = k->out.entry;
-    const int rc = engine_snap_export_piece(k->g, e->snap, k->out.memory, &k->out.at, budget, NULL);
-    if (rc == 0 && k->out.at < k->out.size) {
+    if (e) {
+        engine_outlet_close(k->out.outlet);
+        e->pins--;
+        k->out.entry = NULL;
+    }
+    return e != NULL;
+}
+
+void reuse_move(struct reuse *k)
+{
+    if (!reuse_moving(k)) {
         return;
     }
-    if (rc == 0) {
-        k->tier->store(k->tier->ctx, e->ids, e->len, e->kind == PK_HEAD, k->out.memory,
-                       k->out.size);
-    } else {
-        k->tier->drop(k->tier->ctx, k->out.memory, k->out.size);
+    if (!k->out.outlet) {
+        begin_move(k);
+        return;
     }
-    e->pins--;
-    k->out.entry = NULL;
+    (void)reuse_give_up(k);
+    engine_outlet_free(k->out.outlet);
+    k->out.outlet = NULL;
+    prefix_fit(&k->prefix);
 }
 
 /* ---- starting ---- */

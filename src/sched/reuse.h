@@ -11,12 +11,11 @@ struct reuse {
     struct engine *g;
     struct prefix prefix;
     bool on, generated;
-    int every;                      /* 0: none in between */
-    const struct tier *tier;        /* NULL: none */
-    struct {                        /* a state on its way there */
-        struct prefix_entry *entry; /* NULL: none; pinned */
-        void *memory;
-        size_t size, at;
+    int every;                        /* 0: none in between */
+    const struct tier *tier;          /* NULL: none */
+    struct {                          /* a state on its way there */
+        struct engine_outlet *outlet; /* NULL: none */
+        struct prefix_entry *entry;   /* pinned; NULL: it was given up */
     } out;
 };
 
@@ -29,9 +28,11 @@ void reuse_ask(struct reuse *k, struct job *j);
 bool reuse_answered(const struct reuse *k, const struct job *j);
 /* What came, if it is more than memory has: its tokens, else 0 and it is let go. */
 int reuse_fetched(struct reuse *k, struct job *j);
-/* Puts a piece of what came into the job's sequence; true when it is over: the sequence
- * then has *cached tokens, of whatever source. */
-bool reuse_fill(struct reuse *k, struct slot *slot, size_t budget, int *cached);
+/* Goes on with bringing it into the job's sequence, waiting at most so many milliseconds;
+ * true when it is over: the sequence then has *cached tokens, of whatever source. */
+bool reuse_fill(struct reuse *k, struct slot *slot, int ms, int *cached);
+/* Ends that: the sequence is empty. */
+void reuse_unfill(struct slot *slot);
 /* Lets go of what was asked for. */
 void reuse_unasked(struct reuse *k, struct job *j);
 
@@ -45,9 +46,12 @@ int reuse_cut(const struct reuse *k, const struct slot *slot);
 void reuse_chunk(struct reuse *k, struct slot *slot);
 /* A job without a live ends; its sequence has held tokens. */
 void reuse_end(struct reuse *k, struct slot *slot, int held);
-/* Whether states wait for their way to the tier; a piece of one of them. */
+/* Whether there is something to do for states on their way to the tier. */
 bool reuse_moving(const struct reuse *k);
-void reuse_move(struct reuse *k, size_t budget);
+/* Does it: lets go of one that is there, and sends the next. */
+void reuse_move(struct reuse *k);
+/* Gives the one on its way up, for its pages; false when there is none. */
+bool reuse_give_up(struct reuse *k);
 /* Nothing runs: prepares for what comes. True: it did something, and may have more. */
 bool reuse_idle(struct reuse *k);
 /* A sequence was closed. */

@@ -21,10 +21,10 @@
 #include "sched/transfer.h"
 #include "view/snap.h"
 
-#define ROWS       16         /* of one decode step */
-#define ALONE_S    0.10       /* longest prompt chunk while nobody decodes */
-#define TOGETHER_S 0.04       /* … while somebody does */
-#define PIECE      (16 << 20) /* bytes of a state moved between two steps */
+#define ROWS       16   /* of one decode step */
+#define ALONE_S    0.10 /* longest prompt chunk while nobody decodes */
+#define TOGETHER_S 0.04 /* … while somebody does */
+#define PATIENCE   5    /* milliseconds for a state that comes, with nothing else to do */
 
 struct sched {
     pthread_t thread;
@@ -53,7 +53,8 @@ struct sched {
     struct reuse reuse;
     struct live **lives;
     size_t n_lives, cap_lives;
-    struct transfer *moving; /* oldest first */
+    struct transfer *moving;  /* oldest first */
+    struct transfer *leaving; /* done, and read by who asked */
     uint64_t tick;
     double tok_s; /* of prefill, smoothed */
     struct sched_counters count;
@@ -144,18 +145,37 @@ static struct live *longest_idle(struct sched *s)
     return best;
 }
 
-/* Pages have run out: kept states go first, then what idle conversations hold. */
+/* Lets go of states that were read; all: also of those that still are. */
+static bool clear_left(struct sched *s, bool all)
+{
+    bool any = false;
+    for (struct transfer **at = &s->leaving; *at;) {
+        struct transfer *t = *at;
+        if (!all && !transfer_left(t)) {
+            at = &t->next;
+            continue;
+        }
+        any = true;
+        *at = t->next;
+        transfer_clear(t, s->engine);
+        transfer_unref(t);
+    }
+    return any;
+}
+
+/* Pages have run out: kept states go first, also one that is being written, then what idle
+ * conversations hold, then what is being read of them. */
 static bool make_pages(void *ctx)
 {
     struct sched *s = ctx;
-    if (prefix_reclaim(&s->reuse.prefix)) {
+    if (prefix_reclaim(&s->reuse.prefix) || reuse_give_up(&s->reuse)) {
         return true;
     }
     struct live *l = longest_idle(s);
     if (l) {
         live_drop(l, s->engine);
     }
-    return l != NULL;
+    return l != NULL || clear_left(s, true);
 }
 
 /* A fresh sequence, at the cost of idle lives when there is none. */
@@ -232,7 +252,6 @@ static void start(struct sched *s, struct job *j)
     if (cached > 0) {
         seq = l->seq;
         l->seq = -1; /* the slot has it now */
-        l->version++;
         j->stats.reuse = JU_LIVE;
         j->stats.why = cached == j->n_prompt - 1 ? JS_ALL : JS_NEW;
         j->stats.why_at = cached;
@@ -276,6 +295,7 @@ static void finish(struct sched *s, struct slot *slot, enum job_reason reason)
 {
     struct job *j = slot->job;
     struct live *l = j->live;
+    reuse_unfill(slot);
     int held = engine_seq_len(s->engine, slot->seq);
     reuse_unasked(&s->reuse, j);
     if (l) {
@@ -328,7 +348,17 @@ static int seq_for_state(void *ctx, int *seq, struct err *e)
     return open_seq(ctx, seq, e);
 }
 
-/* A piece of the oldest one. */
+/* Whether some job could use the engine now. */
+static bool is_working(const struct sched *s)
+{
+    bool works = false;
+    for (int i = 0; i < ROWS; i++) {
+        works = works || (s->slots[i].job && !s->slots[i].filling);
+    }
+    return works;
+}
+
+/* Goes on with the oldest one. */
 static void move_step(struct sched *s)
 {
     struct transfer *t = s->moving;
@@ -339,8 +369,15 @@ static void move_step(struct sched *s)
     if (t->in) {
         list_live(s, t->live);
     }
-    if (transfer_step(t, s->engine, PIECE, seq_for_state, s)) {
-        s->moving = next;
+    if (!transfer_step(t, s->engine, is_working(s) ? 0 : PATIENCE, seq_for_state, s)) {
+        return;
+    }
+    s->moving = next;
+    if (transfer_holds(t)) {
+        t->next = s->leaving;
+        s->leaving = t;
+    } else {
+        transfer_unref(t);
     }
 }
 
@@ -362,6 +399,7 @@ static bool take_in(struct sched *s)
             break;
         }
         sweep_lives(s);
+        (void)clear_left(s, false);
         take_transfers(s);
         for (size_t i = 0; i < s->queue.n; i++) {
             reuse_ask(&s->reuse, s->queue.v[i]);
@@ -437,7 +475,8 @@ static void prefill_step(struct sched *s)
     if (slot->filling) {
         int64_t t0 = clock_now(clock_real());
         int cached = 0;
-        slot->filling = !reuse_fill(&s->reuse, slot, PIECE, &cached);
+        const bool more = is_working(s) || s->moving;
+        slot->filling = !reuse_fill(&s->reuse, slot, more ? 0 : PATIENCE, &cached);
         slot->job->stats.prefill_s += elapsed(t0);
         if (!slot->filling) {
             begin(s, slot, cached);
@@ -515,7 +554,9 @@ static void wind_up(struct sched *s)
         struct transfer *t = s->moving;
         s->moving = t->next;
         transfer_drop(t, s->engine);
+        transfer_unref(t);
     }
+    (void)clear_left(s, true);
     for (int i = 0; i < ROWS; i++) {
         if (s->slots[i].job) {
             finish(s, &s->slots[i], JR_CANCELLED);
@@ -557,7 +598,7 @@ static void *engine_thread(void *arg)
         decode_step(s);
         move_step(s);
         if (!prompt_waits(s)) {
-            reuse_move(&s->reuse, PIECE);
+            reuse_move(&s->reuse);
         }
     }
     wind_up(s);
@@ -698,15 +739,15 @@ static int ask_transfer(struct sched *s, struct transfer *t, struct transfer **o
 
 int sched_export(struct sched *s, struct live *l, int wake_fd, struct transfer **out, struct err *e)
 {
-    return ask_transfer(s, transfer_create(l, false, wake_fd), out, e);
+    return ask_transfer(s, transfer_create(s, l, false, wake_fd), out, e);
 }
 
-int sched_import(struct sched *s, struct live *l, const int32_t *ids, size_t n_ids, void *blob,
-                 size_t size, int wake_fd, struct transfer **out, struct err *e)
+int sched_import(struct sched *s, struct live *l, const int32_t *ids, size_t n_ids,
+                 const struct engine_saved *state, int wake_fd, struct transfer **out,
+                 struct err *e)
 {
-    struct transfer *t = transfer_create(l, true, wake_fd);
-    t->blob = blob;
-    t->size = size;
+    struct transfer *t = transfer_create(s, l, true, wake_fd);
+    t->saved = *state;
     t->n_ids = (int)n_ids;
     t->ids = mem_array(n_ids + 1, sizeof *t->ids);
     if (n_ids > 0) {

@@ -81,33 +81,36 @@ struct live *live_create(void);
 void live_free(struct live *l);
 
 /* ---- states that leave and enter ----
- * A copy of an idle live's state in memory, or such a copy on its way back into a
- * live. It is made in pieces between the engine's steps; nothing waits for it but a
- * job of a live that is being filled. */
+ * An idle live's state, kept as it is to be read by somebody else while the conversation
+ * may go on; or a state on its way back into a live. Both happen beside the engine's steps;
+ * nothing waits for it but a job of a live that is being filled. */
 struct transfer;
 
 /* Which engines may use a copy, exactly (32 bytes), and which that is in words. Once
  * SCHED_READY. */
 void sched_compat(const struct sched *s, uint8_t compat[32], char *label, size_t label_size);
 
-/* Asks for a copy of what l holds; wake_fd (-1: none) is written when it is there. QE_BUSY:
- * the model is not loaded. The live and the scheduler must outlive the transfer. */
+/* Asks for what l holds; wake_fd (-1: none) is written when it is there. QE_BUSY: the model is
+ * not loaded. The live and the scheduler must outlive the transfer. */
 int sched_export(struct sched *s, struct live *l, int wake_fd, struct transfer **out,
                  struct err *e);
-/* Lets l stand after these ids, which are copied. blob, of size bytes from malloc, is
- * taken, also on failure. */
-int sched_import(struct sched *s, struct live *l, const int32_t *ids, size_t n_ids, void *blob,
-                 size_t size, int wake_fd, struct transfer **out, struct err *e);
+/* Lets l stand after these ids, which are copied. The state is read, by threads of the
+ * engine's, until the transfer is done. */
+int sched_import(struct sched *s, struct live *l, const int32_t *ids, size_t n_ids,
+                 const struct engine_saved *state, int wake_fd, struct transfer **out,
+                 struct err *e);
 
 /* Any thread, one at a time per transfer. */
 bool transfer_done(const struct transfer *t);
-/* Once it is done: 0, or why there is no copy. QE_CANCELLED: a job came in between, or the
- * engine closed. QE_NOTFOUND: the live holds nothing. QE_UNSUPPORTED, QE_FORMAT, QE_NOMEM:
- * the engine does not take the copy, and the live holds nothing. */
+/* Once it is done: 0, or why there is none. QE_CANCELLED: a job came in between, or the
+ * engine closed. QE_NOTFOUND: the live holds nothing. QE_UNSUPPORTED, QE_FORMAT, QE_IO,
+ * QE_NOMEM: the engine does not take what comes, or it cannot be read, and the live holds
+ * nothing. */
 int transfer_result(const struct transfer *t, struct err *e);
-/* Of an export that is done; borrowed until transfer_free. */
+/* Of an export that is done, until transfer_free. Reading fails with QE_CANCELLED when the
+ * engine needed the room meanwhile, or has closed. */
 const int32_t *transfer_ids(const struct transfer *t, size_t *n);
-const void *transfer_blob(const struct transfer *t, size_t *n);
+struct engine_saved transfer_blob(const struct transfer *t);
 /* Ends it if need be. */
 void transfer_free(struct transfer *t);
 

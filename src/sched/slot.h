@@ -13,13 +13,13 @@ struct slot {
     int seq;
     int32_t *ids; /* prompt, then every token drawn */
     int n, cap;
-    int done;           /* prompt tokens computed */
-    bool filling;       /* a state from the tier is being put into the sequence … */
-    size_t filled;      /* … so many bytes of it are */
-    bool decoding;      /* the prompt is computed; ids[n - 1] is to be computed next */
-    int limit;          /* most tokens to draw */
-    struct spec_seq *q; /* what drafts are made from; NULL: none are */
-    uint64_t order;     /* of admission */
+    int done;                     /* prompt tokens computed */
+    bool filling;                 /* a state from the tier is being put into the sequence */
+    struct engine_intake *intake; /* … by this; NULL: it has not begun */
+    bool decoding;                /* the prompt is computed; ids[n - 1] is to be computed next */
+    int limit;                    /* most tokens to draw */
+    struct spec_seq *q;           /* what drafts are made from; NULL: none are */
+    uint64_t order;               /* of admission */
 };
 
 /* ctx: the window; cached: tokens the sequence already holds. */

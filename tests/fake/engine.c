@@ -269,52 +269,116 @@ size_t engine_seq_state_size(const struct engine *g, int seq)
     return sizeof(struct seq) + FAKE_PAD * (size_t)g->seqs[seq].len;
 }
 
-static int export_piece(const struct seq *s, void *out, size_t *at, size_t budget)
+static size_t size_of(const struct seq *s)
 {
-    const size_t size = sizeof *s + FAKE_PAD * (size_t)s->len;
-    const size_t end = budget < size - *at ? *at + budget : size;
-    char *p = out;
-    while (*at < end) {
-        if (*at == 0) {
-            memcpy(p, s, sizeof *s);
-            *at = sizeof(struct seq);
-        } else {
-            memset(p + *at, (int)(*at % 251), FAKE_PAD);
-            *at += FAKE_PAD;
-        }
+    return sizeof *s + FAKE_PAD * (size_t)s->len;
+}
+
+struct engine_outlet {
+    struct seq seq;
+    atomic_bool closed;
+};
+
+static int read_outlet(void *ctx, uint64_t at, void *dst, size_t n, struct err *e)
+{
+    const struct engine_outlet *o = ctx;
+    const uint8_t *s = (const uint8_t *)&o->seq;
+    uint8_t *p = dst;
+    if (o->closed) {
+        return err_set(e, QE_CANCELLED, "the state was given up");
     }
-    fake_log.pieces++;
+    assert(at + n <= size_of(&o->seq));
+    for (size_t i = 0; i < n; i++) {
+        p[i] = at + i < sizeof o->seq ? s[at + i] : (uint8_t)((at + i) % 251);
+    }
     return 0;
 }
 
-int engine_seq_export_piece(struct engine *g, int seq, void *out, size_t *at, size_t budget,
-                            struct err *e)
+int engine_outlet_open(struct engine *g, const struct engine_snap *s, struct engine_outlet **out,
+                       struct err *e)
 {
+    (void)g;
     (void)e;
-    assert(g->seqs[seq].open);
-    return export_piece(&g->seqs[seq], out, at, budget);
+    *out = mem_zalloc(sizeof **out);
+    (*out)->seq = s->seq;
+    return 0;
 }
 
-int engine_seq_import_piece(struct engine *g, int seq, const void *in, size_t n, size_t *at,
-                            size_t budget, struct err *e)
+struct engine_saved engine_outlet_blob(struct engine_outlet *o)
+{
+    return (struct engine_saved){
+        .size = size_of(&o->seq), .unit = 1, .read = read_outlet, .ctx = o};
+}
+
+void engine_outlet_close(struct engine_outlet *o)
+{
+    o->closed = true;
+}
+
+void engine_outlet_free(struct engine_outlet *o)
+{
+    free(o);
+}
+
+/* A piece of FAKE_PIECE bytes with every wait. */
+#define FAKE_PIECE 4096
+struct engine_intake {
+    struct engine *g;
+    struct engine_saved from;
+    int seq, len, rc;
+    uint64_t at;
+    struct err err;
+    struct seq got;
+};
+
+int engine_intake_open(struct engine *g, int seq, int len, const struct engine_saved *b,
+                       struct engine_intake **out, struct err *e)
 {
     assert(g->seqs[seq].open);
-    struct seq s;
-    if (n < sizeof s) {
-        return err_set(e, QE_FORMAT, "the state is cut off");
-    }
-    memcpy(&s, in, sizeof s);
-    if (n != sizeof s + FAKE_PAD * (size_t)s.len) {
+    if (b->size != sizeof(struct seq) + FAKE_PAD * (uint64_t)len) {
         return err_set(e, QE_FORMAT, "the state has another size");
     }
-    *at = *at == 0 ? sizeof s : *at;
-    const size_t left = n - *at, more = budget / FAKE_PAD * FAKE_PAD + FAKE_PAD;
-    *at += left < more ? left : more;
-    if (*at == n) {
-        g->seqs[seq] = s;
-    }
-    fake_log.pieces++;
+    *out = mem_zalloc(sizeof **out);
+    **out = (struct engine_intake){.g = g, .from = *b, .seq = seq, .len = len};
     return 0;
+}
+
+bool engine_intake_wait(struct engine_intake *k, int ms)
+{
+    (void)ms;
+    const size_t unit = k->from.unit, most = unit < FAKE_PIECE ? FAKE_PIECE / unit * unit : unit;
+    const uint64_t left = k->from.size - k->at;
+    const size_t n = left < most ? (size_t)left : most;
+    uint8_t *piece = mem_alloc(n + 1);
+    if (n > 0 && k->rc == 0) {
+        k->rc = k->from.read(k->from.ctx, k->at, piece, n, &k->err);
+        if (k->at == 0) {
+            memcpy(&k->got, piece, sizeof k->got);
+        }
+        k->at += n;
+        fake_log.pieces++;
+    }
+    free(piece);
+    return k->at == k->from.size || k->rc < 0;
+}
+
+int engine_intake_close(struct engine_intake *k, struct err *e)
+{
+    int rc = k->rc;
+    if (rc < 0 && e) {
+        *e = k->err;
+    }
+    if (rc == 0 && k->at < k->from.size) {
+        rc = err_set(e, QE_CANCELLED, "nobody waits");
+    }
+    if (rc == 0 && k->got.len != k->len) {
+        rc = err_set(e, QE_FORMAT, "the state has another length");
+    }
+    if (rc == 0) {
+        k->g->seqs[k->seq] = k->got;
+    }
+    free(k);
+    return rc;
 }
 
 void engine_state_compat(const struct engine *g, uint8_t compat[32], char *label, size_t label_size)
@@ -355,20 +419,6 @@ void engine_snap_free(struct engine *g, struct engine_snap *s)
     (void)g;
     fake_log.snaps -= s != NULL;
     free(s);
-}
-
-size_t engine_snap_state_size(const struct engine *g, const struct engine_snap *s)
-{
-    (void)g;
-    return sizeof s->seq + FAKE_PAD * (size_t)s->seq.len;
-}
-
-int engine_snap_export_piece(struct engine *g, const struct engine_snap *s, void *out, size_t *at,
-                             size_t budget, struct err *e)
-{
-    (void)g;
-    (void)e;
-    return export_piece(&s->seq, out, at, budget);
 }
 
 bool engine_snap_prepare(struct engine *g, size_t spare)

@@ -82,7 +82,8 @@ static void write_state(struct prefixdir *d, const int32_t *ids, size_t len, boo
                         const void *state, size_t size)
 {
     struct err e = ERR_INIT;
-    if (prefixdir_write(d, ids, len, head, state, size, &e) < 0) {
+    const struct state_part part = {.data = state, .size = size};
+    if (prefixdir_write(d, ids, len, head, &part, &e) < 0) {
         fail_msg("%s", e.msg);
     }
 }
@@ -386,6 +387,7 @@ static void disks_that_do_not_write(void **state)
 {
     (void)state;
     static int32_t a[200];
+    const struct state_part more = {.data = "more", .size = 4};
     struct err e = ERR_INIT;
     struct prefixdir *d = open_dir(engine);
     tokens(a, 200, 200, 0);
@@ -396,7 +398,7 @@ static void disks_that_do_not_write(void **state)
     for (unsigned i = 1; i < 40; i++) {
         a[100] = (int32_t)i;
         io_fault_set(i, ENOSPC);
-        const int rc = prefixdir_write(d, a, 128, false, "more", 4, &e);
+        const int rc = prefixdir_write(d, a, 128, false, &more, &e);
         io_fault_set(0, 0);
         if (rc == 0) {
             break;
@@ -415,7 +417,7 @@ static void disks_that_do_not_write(void **state)
     char nowhere[300];
     snprintf(nowhere, sizeof nowhere, "%s/lock/below", root); /* lock is a file */
     d = prefixdir_create(nowhere, 1 << 20, engine, "an engine");
-    assert_int_equal(prefixdir_write(d, a, 128, false, "more", 4, &e), QE_IO);
+    assert_int_equal(prefixdir_write(d, a, 128, false, &more, &e), QE_IO);
     assert_int_equal(found(d, a, 200, 0, "", 0), 0);
     prefixdir_free(d);
 }
@@ -434,13 +436,14 @@ static void processes(void **state)
         }
         static int32_t a[300];
         static char got[sizeof data];
+        const struct state_part part = {.data = data, .size = sizeof data};
         struct prefixdir *d = prefixdir_create(root, 200000, engine, "an engine");
         struct err e = ERR_INIT;
         for (int i = 0; i < ROUNDS; i++) {
             const int salt = (i * 7 + who * 3) % 20;
             tokens(a, 300, 0, salt);
             memset(data, salt, sizeof data);
-            if (prefixdir_write(d, a, 256, i % 2, data, sizeof data, &e) < 0) {
+            if (prefixdir_write(d, a, 256, i % 2, &part, &e) < 0) {
                 _exit(1);
             }
             tokens(a, 300, 0, (i * 5 + who) % 20);

@@ -520,6 +520,26 @@ static void extend(struct sched *s, struct live *l, int32_t *ids, int *n, struct
     job_free(j);
 }
 
+/* A copy of a state in memory, and reading it. */
+struct copy {
+    uint8_t *p;
+    uint64_t n;
+};
+
+static int read_copy(void *ctx, uint64_t at, void *dst, size_t n, struct err *e)
+{
+    const struct copy *c = ctx;
+    (void)e;
+    assert_true(at + n <= c->n);
+    memcpy(dst, c->p + at, n);
+    return 0;
+}
+
+static struct engine_saved saved_of(struct copy *c)
+{
+    return (struct engine_saved){.size = c->n, .unit = 1, .read = read_copy, .ctx = c};
+}
+
 static void a_state_moves(void **state)
 {
     (void)state;
@@ -543,9 +563,10 @@ static void a_state_moves(void **state)
     assert_int_equal(poll(&p, 1, 5000), 1);
     wait_for(t);
     assert_int_equal(transfer_result(t, &e), 0);
-    size_t n_ids = 0, size = 0;
+    size_t n_ids = 0;
     const int32_t *saved = transfer_ids(t, &n_ids);
-    const void *blob = transfer_blob(t, &size);
+    const struct engine_saved blob = transfer_blob(t);
+    struct copy copy = {malloc(blob.size), blob.size};
     assert_true(n_ids >= 300 && n_ids < (size_t)n); /* the last token is not computed yet */
     assert_memory_equal(saved, ids, n_ids * sizeof *ids);
     /* uninterrupted, and in another engine from the copy */
@@ -555,12 +576,12 @@ static void a_state_moves(void **state)
     struct result on, back;
     extend(a, l, ids, &n, &on);
     assert_int_equal(on.cached, (int)n_ids);
+    assert_int_equal(blob.read(blob.ctx, 0, copy.p, blob.size, &e), 0); /* it is as it was */
     struct sched *b = open_ready("vocab=1000,slots=2", 0);
     struct live *k = live_create();
     struct transfer *u = NULL;
-    void *copy = malloc(size);
-    memcpy(copy, blob, size);
-    assert_int_equal(sched_import(b, k, saved, n_ids, copy, size, -1, &u, &e), 0);
+    struct engine_saved back_in = saved_of(&copy);
+    assert_int_equal(sched_import(b, k, saved, n_ids, &back_in, -1, &u, &e), 0);
     extend(b, k, again, &n2, &back); /* the job waits for the state by itself */
     wait_for(u);
     assert_int_equal(transfer_result(u, &e), 0);
@@ -568,15 +589,13 @@ static void a_state_moves(void **state)
     same(&back, &on);
     transfer_free(u);
     /* what does not fit leaves the live empty, and the next job starts afresh */
-    copy = malloc(size);
-    memcpy(copy, blob, size);
-    assert_int_equal(sched_import(b, k, saved, n_ids, copy, size - 1, -1, &u, &e), 0);
+    back_in.size--;
+    assert_int_equal(sched_import(b, k, saved, n_ids, &back_in, -1, &u, &e), 0);
     wait_for(u);
     assert_int_equal(transfer_result(u, &e), QE_FORMAT);
     transfer_free(u);
-    copy = malloc(size);
-    memcpy(copy, blob, size);
-    assert_int_equal(sched_import(b, k, saved, n_ids - 1, copy, size, -1, &u, &e), 0);
+    back_in.size++;
+    assert_int_equal(sched_import(b, k, saved, n_ids - 1, &back_in, -1, &u, &e), 0);
     wait_for(u);
     assert_int_equal(transfer_result(u, &e), QE_FORMAT);
     transfer_free(u);
@@ -585,10 +604,12 @@ static void a_state_moves(void **state)
     assert_int_equal(fake_log.open_seqs, 1); /* of the second engine */
     live_free(k);
     sched_close(b);
-    transfer_free(t);
     live_free(l);
     sched_close(a);
+    assert_int_equal(blob.read(blob.ctx, 0, copy.p, 1, &e), QE_CANCELLED);
+    transfer_free(t);
     close(fd);
+    free(copy.p);
     free(ids);
     free(again);
 }
@@ -618,7 +639,9 @@ static void transfers_end(void **state)
     transfer_free(t);
     assert_int_equal(sched_export(s, l, -1, &t, &e), 0);
     struct transfer *in = NULL;
-    assert_int_equal(sched_import(s, l, ids, 3, malloc(8), 8, -1, &in, &e), 0);
+    struct copy eight = {(uint8_t *)ids, 8};
+    const struct engine_saved small = saved_of(&eight);
+    assert_int_equal(sched_import(s, l, ids, 3, &small, -1, &in, &e), 0);
     sched_close(s);
     assert_true(transfer_done(t) && transfer_done(in));
     assert_true(transfer_result(in, &e) < 0);

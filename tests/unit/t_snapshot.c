@@ -216,8 +216,9 @@ static void exact_f32(void **state)
 }
 #endif
 
-/* A kept state in pieces is the blob of its sequence, and another engine goes on from it. */
-static void pieces_are_the_blob(void **state)
+/* A kept state as it is read is the blob of its sequence, and another engine goes on from
+ * it. */
+static void outlets_are_the_blob(void **state)
 {
     (void)state;
     struct engine *g = open_engine(2048, 2, EKV_F16), *h = open_engine(2048, 1, EKV_F16);
@@ -228,14 +229,21 @@ static void pieces_are_the_blob(void **state)
     const size_t n = engine_seq_state_size(g, a);
     uint8_t *whole = mem_alloc(n), *pieces = mem_alloc(n);
     must(engine_seq_export(g, a, whole, &e), &e);
-    size_t at = 0;
     assert_int_equal(engine_snap_state_size(g, k), n);
-    int calls = 0;
-    for (; at < n; calls++) {
-        must(engine_snap_export_piece(g, k, pieces, &at, 1, &e), &e);
+    struct engine_outlet *o = NULL;
+    must(engine_outlet_open(g, k, &o, &e), &e);
+    prefill(g, a, 320, 384); /* what is kept does not follow */
+    const struct engine_saved s = engine_outlet_blob(o);
+    assert_int_equal(s.size, n);
+    for (size_t at = 0; at < n; at += 7777) {
+        must(s.read(s.ctx, at, pieces + at, n - at < 7777 ? n - at : 7777, &e), &e);
     }
-    assert_int_equal(calls, 3); /* the values, two pages */
+    assert_int_equal(s.read(s.ctx, n - 1, pieces, 2, &e), QE_INTERNAL);
     assert_memory_equal(pieces, whole, n);
+    engine_outlet_close(o);
+    assert_int_equal(s.read(s.ctx, 0, pieces, 1, &e), QE_CANCELLED);
+    engine_outlet_free(o);
+    put_back(g, a, k);
     must(engine_seq_import(h, c, pieces, n, &e), &e);
     assert_true(engine_seq_pure(h, c));
     const size_t m = go_on_size(g);
@@ -318,12 +326,16 @@ static void nothing_of_others(enum engine_kv kv)
         assert_memory_equal(got, want, n);
         /* and neither has what a cut takes away: the other engine had longer ones before */
         struct engine_snap *k = keep(g, a);
-        size_t at = 0;
+        struct engine_outlet *o = NULL;
         struct err e = ERR_INIT;
+        must(engine_outlet_open(g, k, &o, &e), &e);
+        const struct engine_saved s = engine_outlet_blob(o);
         memset(got, 0xA5, n);
-        while (at < n) {
-            must(engine_snap_export_piece(g, k, got, &at, 1, &e), &e);
+        for (size_t at = 0; at < n; at += 54321) {
+            must(s.read(s.ctx, at, got + at, n - at < 54321 ? n - at : 54321, &e), &e);
         }
+        engine_outlet_close(o);
+        engine_outlet_free(o);
         assert_memory_equal(got, want, n);
         engine_snap_free(g, k);
         engine_snap_free(g, head);
@@ -453,7 +465,7 @@ int main(void)
         cmocka_unit_test(exact_f8),
         cmocka_unit_test(exact_f32),
 #endif
-        cmocka_unit_test(pieces_are_the_blob),
+        cmocka_unit_test(outlets_are_the_blob),
         cmocka_unit_test(pages_had_others),
         cmocka_unit_test(what_is_pure),
         cmocka_unit_test(kept_states_make_room),
