@@ -6,7 +6,7 @@ q=${QUASAR_BIN:?}
 m=$src/models/demo.qsr
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-echo 1..26
+echo 1..27
 n=0
 result() { # result TEXT STATUS
     n=$((n + 1))
@@ -109,11 +109,19 @@ grep -q '"what":"start"' "$tmp/out" && grep -q '"times_copy":null' "$tmp/out" &&
 result 'bench --what start tells the parts of a start' $rc
 rc=0
 "$q" bench -m "$m" --backend cpu --threads 1 --reps 1 --what restore --depth 200 --json >"$tmp/out" 2>"$tmp/err" || rc=1
-for key in cold_ms memory_ms file_ms take_ms export_ms import_ms read_ms bytes; do
+for key in cold_ms memory_ms file_ms follow_ms take_ms write_ms read_ms read_one_ms threads bytes all_ms open_ms \
+    begin_ms bring_ms rest_ms reading_ms waiting_ms step_ms worst_ms steps; do
     grep -q "\"$key\":[0-9]" "$tmp/out" || rc=1
 done
 grep -q '"what":"restore","depth":192,"prompt_tokens":256' "$tmp/out" && grep -q '"upload_ms":null' "$tmp/out" || rc=1
 result 'bench --what restore goes on from a kept state' $rc
+rc=0
+"$q" bench -m "$m" --backend cpu --threads 1 --reps 1 --what pool --depth 700 --rows 2 --kv k3v3 --json >"$tmp/out" 2>"$tmp/err" || rc=1
+for key in token_bytes kv_tokens kv_bytes used_bytes weights_bytes ms_per_step; do
+    grep -q "\"$key\":[0-9]" "$tmp/out" || rc=1
+done
+grep -q '"what":"pool","kv_format":"k3v3","depth":700,"rows":2' "$tmp/out" && grep -q '"used_tokens":1536' "$tmp/out" || rc=1
+result 'bench --what pool has sequences side by side' $rc
 "$q" bench -m "$m" --backend cpu --threads 1 --reps 2 --what profile --depth 0,70 --prompt-tokens 65 --json >"$tmp/out" 2>"$tmp/err" &&
     sed 's/{"what"/\n&/g' "$tmp/out" | grep '^{"what":"profile"' | awk '
     {

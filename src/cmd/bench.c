@@ -334,12 +334,14 @@ enum what {
     W_RESTORE,
     W_PROFILE,
     W_KV,
+    W_POOL,
     W_COUNT
 };
 
-static const char *const what_names[W_COUNT] = {"decode", "prefill", "draft",   "ttft",    "start",
-                                                "verify", "spec",    "restore", "profile", "kv"};
-#define WHATS "decode, prefill, draft, ttft, start, verify, spec, restore, profile, kv"
+static const char *const what_names[W_COUNT] = {"decode",  "prefill", "draft", "ttft",
+                                                "start",   "verify",  "spec",  "restore",
+                                                "profile", "kv",      "pool"};
+#define WHATS "decode, prefill, draft, ttft, start, verify, spec, restore, profile, kv, pool"
 
 struct plan {
     bool what[W_COUNT], one_seq;
@@ -390,6 +392,9 @@ static int plan_ctx(const struct plan *p)
     if (p->what[W_VERIFY] || p->what[W_SPEC]) {
         return largest(&p->depth) + SPEC_CTX;
     }
+    if (p->what[W_RESTORE]) { /* it decodes as long as a state is being written */
+        return largest(&p->depth) + BENCH_RESTORE_CTX;
+    }
     return largest(&p->depth) + (prompt > steps ? prompt : steps) + 64;
 }
 
@@ -404,6 +409,9 @@ static int measure(struct bench *b, const struct conf *cf, const struct plan *p,
         }
         if (p->what[W_KV] && rc == 0) {
             rc = bench_kv(b, depth, e);
+        }
+        for (int i = 0; p->what[W_POOL] && i < p->rows.n && rc == 0; i++) {
+            rc = bench_pool(b, depth, p->rows.v[i], e);
         }
         for (int i = 0; p->what[W_VERIFY] && i < p->rows.n && rc == 0; i++) {
             rc = bench_verify(b, depth, p->rows.v[i], e);

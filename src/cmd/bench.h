@@ -33,8 +33,13 @@ int bench_verify(struct bench *b, int depth, int rows, struct err *e);
 int bench_scripted(struct bench *b, const struct conf *cf, int depth, struct err *e);
 int bench_prompts(struct bench *b, const struct conf *cf, struct err *e);
 
-/* benchrestore.c: a prompt that goes on from a kept state of depth tokens. */
+/* benchrestore.c: a prompt that goes on from a kept state of depth tokens; it needs so
+ * many more. */
+enum { BENCH_RESTORE_CTX = 2048 };
 int bench_restore(struct bench *b, int depth, struct err *e);
+
+/* benchpool.c: n sequences of depth tokens of their own at once. */
+int bench_pool(struct bench *b, int depth, int n, struct err *e);
 
 /* benchprof.c: where the time of a step at a depth goes, and of a prompt of n tokens. */
 int bench_profile_step(struct bench *b, int depth, struct err *e);

@@ -152,7 +152,7 @@ const struct conf_opt options_table[] = {
     {"write", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_BENCH, "FILE",
      "write the synthetic model and stop", true},
     {"what", 0, CONF_STR, "decode,prefill", NO_BOUNDS, NULL, C_BENCH, "LIST",
-     "decode, prefill, draft, ttft, start, verify, spec, restore, profile, kv", true},
+     "decode, prefill, draft, ttft, start, verify, spec, restore, profile, kv, pool", true},
     {"depth", 0, CONF_STR, "0", NO_BOUNDS, NULL, C_BENCH, "N,…", "tokens already in the context",
      true},
     {"prompt-tokens", 0, CONF_STR, "512", NO_BOUNDS, NULL, C_BENCH, "N,…", "prefill lengths", true},
