@@ -213,12 +213,14 @@ static int check_saved(const struct engine *g, int len, const struct engine_save
                                      (unsigned long long)b->size, want);
 }
 
-/* A lane's buffer, or less, so that a small state has some pieces for every thread. */
+/* A lane's buffer, or less, so that a small state has some pieces for every thread; the
+ * header in one. */
 static size_t piece_size(const struct engine *g, const struct engine_saved *b)
 {
-    const uint64_t units = b->size / b->unit / (uint64_t)(4 * g->readers) + 1;
-    const size_t most = LANE_BYTES / b->unit;
-    return (units < most ? (size_t)units : most) * b->unit;
+    const uint64_t least = STATE_HEADER / b->unit + 1, most = LANE_BYTES / b->unit;
+    uint64_t units = b->size / b->unit / (uint64_t)(4 * g->readers) + 1;
+    units = units > least ? units : least;
+    return (size_t)(units < most ? units : most) * b->unit;
 }
 
 int engine_intake_open(struct engine *g, int seq, int len, const struct engine_saved *b,
