@@ -21,7 +21,12 @@
 #include "format/container.h"
 #include "sessions/state.h"
 
-enum { LEN = 320, MORE = 64, TAG = 7, THREADS = 4 };
+enum { TAG = 7, THREADS = 4 };
+#ifdef SANITIZED
+enum { LEN = 320, MORE = 20, FEW = 2 };
+#else
+enum { LEN = 320, MORE = 64, FEW = 4 };
+#endif
 
 static struct container *model;
 static struct engine *g;
@@ -230,7 +235,7 @@ static void it_fails(struct source *s, int rc, const char *words)
 static void comes_back(void **state)
 {
     (void)state;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < FEW; i++) {
         all_is_well();
     }
 }
@@ -249,8 +254,8 @@ static void flip(uint64_t at)
 static void damaged_anywhere(void **state)
 {
     (void)state;
-    const uint64_t at[] = {0, 20, 48, STATE_CHUNK - 1, size / 2, size - STATE_CHUNK, size - 1};
-    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+    const uint64_t at[] = {20, size / 2, size - 1, 0, 48, STATE_CHUNK - 1, size - STATE_CHUNK};
+    for (int i = 0; i < 2 * FEW - 1; i++) {
         struct source s = {.what = NONE};
         flip(part_at + at[i]);
         it_fails(&s, QE_FORMAT, "do not match their checksum");
@@ -262,7 +267,7 @@ static void damaged_anywhere(void **state)
 static void shrinks_meanwhile(void **state)
 {
     (void)state;
-    for (int when = 0; when < 4; when++) {
+    for (int when = 0; when < FEW; when++) {
         struct source s = {.what = CUT, .when = when};
         it_fails(&s, QE_FORMAT, "is cut off");
         it_fails(&s, QE_FORMAT, "is cut off"); /* it cannot even be opened now */
@@ -274,7 +279,7 @@ static void shrinks_meanwhile(void **state)
 static void a_disk_that_fails(void **state)
 {
     (void)state;
-    for (int when = 0; when < 4; when++) {
+    for (int when = 0; when < FEW; when++) {
         struct source s = {.what = NO_DISK, .when = when};
         it_fails(&s, QE_IO, "the disk is gone");
     }
@@ -284,7 +289,7 @@ static void a_disk_that_fails(void **state)
 static void called_off(void **state)
 {
     (void)state;
-    for (int when = 0; when < 3; when++) {
+    for (int when = 0; when < FEW; when++) {
         struct source s = {.what = SLOW, .when = when};
         struct err e = ERR_INIT;
         struct engine_intake *k = NULL;
