@@ -76,7 +76,8 @@ int cuda_lane_put(struct be_lane *l, void *to, const void *from, size_t n, struc
 
 int cuda_lane_get(struct be_lane *l, void *to, const void *from, size_t n, struct err *e)
 {
-    return result(rt_download(l->rt, to, from, n), e);
+    const int status = rt_enter(l->rt);
+    return result(status ? status : rt_download(l->rt, to, from, n), e);
 }
 
 int cuda_lane_wait(struct be_lane *l, struct err *e)

@@ -23,6 +23,8 @@ struct engine_outlet {
     uint8_t header[STATE_HEADER];
 
     /* who reads */
+    void *buffer;        /* the lane's */
+    size_t held, n_held; /* which bytes of the pages it has */
     uint8_t *last; /* a copy of the last page without what others left in it; NULL: none yet */
 
     pthread_mutex_t lock; /* of what follows */
@@ -36,7 +38,12 @@ int engine_outlet_open(struct engine *g, const struct engine_snap *s, struct eng
     struct be_lane *lane = NULL;
     int rc = g->ops->settle ? g->ops->settle(g->b, e) : 0;
     rc = rc < 0 ? rc : lane_take(g, &lane, e);
+    void *buffer = NULL;
+    if (rc == 0 && lane) {
+        rc = g->ops->lane_buffer(lane, &buffer, e);
+    }
     if (rc < 0) {
+        lane_give(g, lane);
         return rc;
     }
     struct engine_outlet *o = mem_zalloc(sizeof *o);
@@ -44,6 +51,7 @@ int engine_outlet_open(struct engine *g, const struct engine_snap *s, struct eng
     const int32_t *pages = NULL;
     o->g = g;
     o->lane = lane;
+    o->buffer = buffer;
     o->values = snap_parts(s, &pages, &n);
     o->n_values = g->ops->state_size(g->b);
     o->size = engine_snap_state_size(g, s);
@@ -58,32 +66,43 @@ int engine_outlet_open(struct engine *g, const struct engine_snap *s, struct eng
     return 0;
 }
 
-/* n bytes that lie behind each other in the backend's memory. */
-static int fetch(struct engine_outlet *o, const void *from, void *dst, size_t n, struct err *e)
+/* Bytes of the pages from `in` on into the lane's buffer, as many as lie behind each other
+ * and it holds: few large copies disturb the engine's thread least. */
+static int fetch(struct engine_outlet *o, size_t in, struct err *e)
 {
-    if (!o->lane) {
-        memcpy(dst, from, n);
-        return 0;
-    }
     const struct be_ops *ops = o->g->ops;
-    void *buffer = NULL;
-    int rc = ops->lane_buffer(o->lane, &buffer, e);
-    rc = rc < 0 ? rc : ops->lane_get(o->lane, buffer, from, n, e);
+    size_t run = 0;
+    const void *from = lane_place(o->g, -1, o->pages, in, &run);
+    run = run < LANE_BYTES ? run : LANE_BYTES;
+    o->n_held = 0;
+    int rc = ops->lane_get(o->lane, o->buffer, from, run, e);
     rc = rc < 0 ? rc : ops->lane_wait(o->lane, e);
     if (rc == 0) {
-        memcpy(dst, buffer, n);
+        o->held = in;
+        o->n_held = run;
     }
     return rc;
 }
 
-/* n bytes of the pages from `in` on, as far as they lie behind each other: *run. */
+/* Up to n bytes of the pages from `in` on: *run of them. */
 static int fetch_pages(struct engine_outlet *o, size_t in, void *dst, size_t n, size_t *run,
                        struct err *e)
 {
-    const void *from = lane_place(o->g, -1, o->pages, in, run);
+    const void *from = NULL;
+    if (!o->lane) {
+        from = lane_place(o->g, -1, o->pages, in, run);
+    } else {
+        const bool there = in >= o->held && in - o->held < o->n_held;
+        const int rc = there ? 0 : fetch(o, in, e);
+        if (rc < 0) {
+            return rc;
+        }
+        from = (const uint8_t *)o->buffer + (in - o->held);
+        *run = o->n_held - (in - o->held);
+    }
     *run = *run < n ? *run : n;
-    *run = *run < LANE_BYTES ? *run : LANE_BYTES;
-    return fetch(o, from, dst, *run, e);
+    memcpy(dst, from, *run);
+    return 0;
 }
 
 static int copy_last(struct engine_outlet *o, size_t in, struct err *e)
