@@ -110,7 +110,7 @@ result 'bench --what start tells the parts of a start' $rc
 rc=0
 "$q" bench -m "$m" --backend cpu --threads 1 --reps 1 --what restore --depth 200 --json >"$tmp/out" 2>"$tmp/err" || rc=1
 for key in cold_ms memory_ms file_ms follow_ms take_ms write_ms read_ms read_one_ms threads bytes all_ms open_ms \
-    begin_ms bring_ms rest_ms reading_ms waiting_ms step_ms worst_ms steps; do
+    begin_ms bring_ms rest_ms reading_ms waiting_ms step_ms worst_ms worst_alone_ms steps; do
     grep -q "\"$key\":[0-9]" "$tmp/out" || rc=1
 done
 grep -q '"what":"restore","depth":192,"prompt_tokens":256' "$tmp/out" && grep -q '"upload_ms":null' "$tmp/out" || rc=1

@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "engine/impl.h"
 
+enum { COPY = LANE_BYTES / 2 };
+
 struct engine_outlet {
     /* constant; of no use once it is closed */
     struct engine *g;
@@ -66,14 +68,14 @@ int engine_outlet_open(struct engine *g, const struct engine_snap *s, struct eng
     return 0;
 }
 
-/* Bytes of the pages from `in` on into the lane's buffer, as many as lie behind each other
- * and it holds: few large copies disturb the engine's thread least. */
+/* Bytes of the pages from `in` on into the lane's buffer, as many as lie behind each other,
+ * up to COPY: copies of twice that cost a stream of tokens beside them more. */
 static int fetch(struct engine_outlet *o, size_t in, struct err *e)
 {
     const struct be_ops *ops = o->g->ops;
     size_t run = 0;
     const void *from = lane_place(o->g, -1, o->pages, in, &run);
-    run = run < LANE_BYTES ? run : LANE_BYTES;
+    run = run < COPY ? run : COPY;
     o->n_held = 0;
     int rc = ops->lane_get(o->lane, o->buffer, from, run, e);
     rc = rc < 0 ? rc : ops->lane_wait(o->lane, e);
