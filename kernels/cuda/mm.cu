@@ -175,6 +175,7 @@ static struct mm90_smem smem_of(const struct cu_batch *b, const struct cu_link *
     }
     const uint32_t exchange = (uint32_t)mm90_exchange((int)nt) * 4;
     const uint32_t blocks = CU_LINKS * sizeof(int4) + 16;
+    const uint32_t ready = b->rows > FEW_ROWS ? mm90_ready_bytes((int)nt) : 0;
     struct mm90_smem s;
     s.steps = most(steps, STEPS_AT_ONCE);
     s.step_rows = most(steps * rows, STEPS_AT_ONCE);
@@ -182,13 +183,14 @@ static struct mm90_smem smem_of(const struct cu_batch *b, const struct cu_link *
     s.offset_warp = s.steps * nt * 64;
     const uint32_t x = (most(MM90_STREAM * s.x_warp, gdn) + 15) / 16 * 16;
     const uint32_t offset = MM90_STREAM * s.offset_warp;
-    const uint32_t rest = x + offset + exchange + blocks + MM90_EXCHANGE_BARS * 8;
+    const uint32_t rest = x + offset + exchange + ready + blocks + MM90_EXCHANGE_BARS * 8;
     s.stages = (SMEM_SM90 - rest) / (MM90_STAGE + 16);
     s.stages = s.stages < stages_most ? s.stages : stages_most;
     s.x = s.stages * MM90_STAGE;
     s.offset = s.x + x;
     s.exchange = s.offset + offset;
-    s.blocks = s.exchange + exchange;
+    s.ready = s.exchange + exchange;
+    s.blocks = s.ready + ready;
     s.bars = s.blocks + blocks;
     s.bytes = s.bars + (2 * s.stages + MM90_EXCHANGE_BARS) * 8;
     return s;

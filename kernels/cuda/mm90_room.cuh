@@ -13,8 +13,15 @@ enum {
     MM90_STAGE = MM90_STREAM * MM_STAGE, /* bytes: 8 steps of W4, 4 of W8, 2 of W16 */
     MM90_X_ROW = MM_X_STEP + 16,         /* of a step of a row: rows do not share banks */
     MM90_PARTS = 4, /* contributions that are on their way at a time; of one row twice as many */
-    MM90_EXCHANGE_BARS = 5, /* one for each group of takers at most, and one more */
+    MM90_EXCHANGE_BARS = 5, /* empty, full for each of at most two groups of takers; ready, read */
     BAR90_STREAM = 1
+};
+
+/* What finishing N rows of a tile needs beside its contributions, for a streaming warp; brought
+ * by a taker while it has nothing else to do. */
+template <int N> struct mm90_ready {
+    int4 tile; /* struct mm_finish; parts 0: none */
+    float2 old[N][MM_LANES];
 };
 
 /* Launches from one with a ticket to the next with the same: marks never pass 2^32 and so are
@@ -37,6 +44,14 @@ template <int NT, bool MANY> struct mm90_warps {
     static constexpr int groups = take / takers;   /* of takers, by tile */
     static constexpr int finished = NT;            /* rows that a streaming warp finishes */
 };
+
+/* Bytes of what takers bring for streaming warps that finish tiles: factors of rows, tiles. */
+static constexpr __host__ __device__ uint32_t mm90_ready_bytes(int nt)
+{
+    return CU_ROWS * (uint32_t)sizeof(float2) +
+           MM90_STREAM *
+               (uint32_t)(nt == 1 ? sizeof(struct mm90_ready<1>) : sizeof(struct mm90_ready<2>));
+}
 
 /* Floats of the exchange. */
 static constexpr __host__ __device__ int mm90_exchange(int nt)
@@ -62,7 +77,7 @@ struct mm90_link {
 
 /* Where a block's shared memory has its parts; of x and offset each streaming warp has one. */
 struct mm90_smem {
-    uint32_t stages, x, x_warp, offset, offset_warp, exchange, blocks, bars, bytes;
+    uint32_t stages, x, x_warp, offset, offset_warp, exchange, ready, blocks, bars, bytes;
     uint32_t steps, step_rows; /* for how many steps, and rows of them, a warp has room */
 };
 
@@ -80,7 +95,8 @@ struct mm90_args {
 struct mm90_room {
     uint32_t ring, ring_full, ring_empty; /* shared addresses; a barrier per stage each */
     uint32_t full, empty;                 /* of the exchange; full: one for each group of takers */
-    uint8_t *base, *x, *offset;
+    uint32_t ready, read;                 /* what finishing needs; link by link */
+    uint8_t *base, *x, *offset, *ready_at;
     uint32_t x_warp, offset_warp;
     float *exchange;
     int4 *blocks;   /* by link */
@@ -101,6 +117,9 @@ static __device__ __forceinline__ struct mm90_room room_of(const struct mm90_sme
     r.ring_empty = r.ring_full + at.stages * 8;
     r.empty = r.ring_empty + at.stages * 8;
     r.full = r.empty + 8;
+    r.ready = r.full + 2 * 8;
+    r.read = r.ready + 8;
+    r.ready_at = smem + at.ready;
     r.x = smem + at.x;
     r.offset = smem + at.offset;
     r.x_warp = at.x_warp;

@@ -9,7 +9,7 @@
 
 enum {
     SLICE_MAX = 64, /* most that may be asked for; on sm_80, two offsets for a thread, half */
-    SLICE = 48,     /* steps: 98 KB of activations at 16 rows */
+    SLICE = 40,     /* steps: 92 KB of activations at 16 rows */
     SLICE_SM80 = 24,
     BY_TILE_FROM = 1,    /* tiles to a block from which a block keeps its tiles */
     SMEM_SM80 = 99 << 10 /* what every chip from sm_80 on gives a block */
@@ -21,7 +21,7 @@ struct piece {
     int first, last; /* of the block's pieces on this tile */
 };
 
-/* Slices may differ that much and still have as many blocks each. */
+/* Blocks' shares may differ that much for the sake of one slice each. */
 static const double EVEN = 1.016;
 /* Shares may differ that much for the sake of whole stages. */
 static const double UNEQUAL = 1.04;
@@ -128,21 +128,52 @@ static double unevenness(const struct cu_mm_plan *p, int slices)
     return (double)((grains + slices - 1) / slices) * slices / grains;
 }
 
+/* Gives every slice blocks of its own, by its bytes: a block with parts of two would have to
+ * bring inputs twice. Returns the largest share of a block beside the mean. */
+static double blocks_of_slices(const struct maker *m, int *blocks)
+{
+    double share = 0;
+    for (int s = 0; s < m->slices; s++) {
+        blocks[s] = 1;
+    }
+    for (int left = m->p->n_blocks - m->slices; left > 0; left--) {
+        int most = 0;
+        double bytes = 0;
+        for (int s = 0; s < m->slices; s++) {
+            const double each = (double)(slice_begin(m, s + 1) - slice_begin(m, s)) / blocks[s];
+            if (each > bytes) {
+                bytes = each;
+                most = s;
+            }
+        }
+        blocks[most]++;
+    }
+    for (int s = 0; s < m->slices; s++) {
+        const double each = (double)(slice_begin(m, s + 1) - slice_begin(m, s)) / blocks[s];
+        share = each > share ? each : share;
+    }
+    return share * m->p->n_blocks / m->p->kg;
+}
+
 static void cut_by_slice(struct maker *m)
 {
     const struct cu_mm_plan *p = m->p;
-    const bool even = p->n_blocks % m->slices == 0 && unevenness(p, m->slices) < EVEN;
+    int *blocks = calloc((size_t)m->slices, sizeof *blocks);
+    if (!blocks) {
+        abort();
+    }
+    const bool own = p->n_blocks >= m->slices && blocks_of_slices(m, blocks) < EVEN;
     group(m, 0, p->n_blocks, bytes_of(p, p->kg));
-    for (int s = 0; s < m->slices; s++) {
+    for (int s = 0, begin = 0; s < m->slices; begin += blocks[s++]) {
         const int a = slice_begin(m, s), b = slice_begin(m, s + 1);
-        if (even) {
-            const int each = p->n_blocks / m->slices;
-            group(m, s * each, (s + 1) * each, bytes_of(p, b - a));
+        if (own) {
+            group(m, begin, begin + blocks[s], bytes_of(p, b - a));
         }
         for (int t = 0; t < p->tiles; t++) {
             give(m, t, a, b);
         }
     }
+    free(blocks);
 }
 
 static void cut_by_tile(struct maker *m)

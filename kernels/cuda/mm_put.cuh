@@ -267,56 +267,87 @@ struct run_at {
 /* What finishing eight batch rows of a tile needs beside their sums; asked for early. */
 struct before {
     float2 old[8], scale, norm;
+    uint2 ticket[8]; /* of the old state's words */
 };
+
+/* Scales of a tile's rows. */
+static __device__ __forceinline__ void before_scale(struct before &b, const struct mm_op &a,
+                                                    int tile, int mat, int lane)
+{
+    const struct mm_mat &m = a.mat[mat];
+    b.scale = make_float2(1, 1);
+    if (m.row_scale) {
+        const float *s = m.row_scale + (tile - m.tile0) * 64 + lane_row(lane);
+        b.scale = make_float2(s[0], s[8]);
+    }
+}
+
+/* The next norm's weights of a tile's rows. */
+static __device__ __forceinline__ void before_norm(struct before &b, const struct mm_op &a,
+                                                   int tile, int lane)
+{
+    const int row = tile * 64 + lane_row(lane);
+    b.norm = make_float2(0, 0);
+    if (a.next_norm) {
+        b.norm = make_float2(a.next_norm[row], a.next_norm[row + 8]);
+    }
+}
+
+/* Asks for the old state of N batch rows; before_settle has it. */
+template <int N>
+static __device__ __forceinline__ void before_ask(struct before &b, const struct mm_op &a, int tile,
+                                                  int first, int count, int lane,
+                                                  uint32_t old_ticket)
+{
+    const int row = tile * 64 + lane_row(lane);
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        b.old[c] = make_float2(0, 0);
+        b.ticket[c] = make_uint2(old_ticket, old_ticket);
+        if (a.out != CU_MM_RESIDUAL || first + c >= count) {
+            continue;
+        }
+        if (a.w.old) {
+            const uint2 *from = a.w.old + (size_t)(first + c) * a.w.ld + row;
+            const uint2 w0 = ld_word(from), w1 = ld_word(from + 8);
+            b.old[c] = make_float2(__uint_as_float(w0.x), __uint_as_float(w1.x));
+            b.ticket[c] = make_uint2(w0.y, w1.y);
+        } else {
+            const float *x = a.resid_x + (size_t)(first + c) * a.ld + row;
+            b.old[c] = make_float2(ld_l2_f32(x), ld_l2_f32(x + 8));
+        }
+    }
+}
+
+template <int N>
+static __device__ __forceinline__ void before_settle(struct before &b, const struct mm_op &a,
+                                                     int tile, int first, int count, int lane,
+                                                     uint32_t old_ticket)
+{
+    if (a.out == CU_MM_RESIDUAL && a.w.old) {
+        const uint2 *from = a.w.old + (size_t)first * a.w.ld + tile * 64 + lane_row(lane);
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            if (first + c < count) {
+                const uint2 *at_c = from + (size_t)c * a.w.ld;
+                const uint2 w0 = {__float_as_uint(b.old[c].x), b.ticket[c].x};
+                const uint2 w1 = {__float_as_uint(b.old[c].y), b.ticket[c].y};
+                b.old[c] = make_float2(word_value(w0, at_c, old_ticket),
+                                       word_value(w1, at_c + 8, old_ticket));
+            }
+        }
+    }
+}
 
 template <int N>
 static __device__ __forceinline__ void before_load(struct before &b, const struct mm_op &a,
                                                    int tile, int mat, int first, int count,
                                                    int lane, uint32_t old_ticket)
 {
-    const struct mm_mat &m = a.mat[mat];
-    const int row = tile * 64 + lane_row(lane);
-    b.scale = make_float2(1, 1);
-    b.norm = make_float2(0, 0);
-    if (m.row_scale) {
-        const float *s = m.row_scale + row - m.tile0 * 64;
-        b.scale = make_float2(s[0], s[8]);
-    }
-    if (a.next_norm) {
-        b.norm = make_float2(a.next_norm[row], a.next_norm[row + 8]);
-    }
-    if (a.out != CU_MM_RESIDUAL) {
-#pragma unroll
-        for (int c = 0; c < N; c++) {
-            b.old[c] = make_float2(0, 0);
-        }
-    } else if (a.w.old) {
-        const uint2 *from = a.w.old + (size_t)first * a.w.ld + row;
-        uint2 w[N][2];
-#pragma unroll
-        for (int c = 0; c < N; c++) {
-            w[c][0] = w[c][1] = make_uint2(0, old_ticket);
-            if (first + c < count) {
-                w[c][0] = ld_word(from + (size_t)c * a.w.ld);
-                w[c][1] = ld_word(from + (size_t)c * a.w.ld + 8);
-            }
-        }
-#pragma unroll
-        for (int c = 0; c < N; c++) {
-            const uint2 *at_c = from + (size_t)c * a.w.ld;
-            b.old[c] = make_float2(word_value(w[c][0], at_c, old_ticket),
-                                   word_value(w[c][1], at_c + 8, old_ticket));
-        }
-    } else {
-#pragma unroll
-        for (int c = 0; c < N; c++) {
-            b.old[c] = make_float2(0, 0);
-            if (first + c < count) {
-                const float *x = a.resid_x + (size_t)(first + c) * a.ld + row;
-                b.old[c] = make_float2(ld_l2_f32(x), ld_l2_f32(x + 8));
-            }
-        }
-    }
+    before_scale(b, a, tile, mat, lane);
+    before_norm(b, a, tile, lane);
+    before_ask<N>(b, a, tile, first, count, lane, old_ticket);
+    before_settle<N>(b, a, tile, first, count, lane, old_ticket);
 }
 
 /* Finishes N batch rows of a tile from `first`, whose sums over K are v. */

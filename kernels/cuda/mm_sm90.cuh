@@ -244,6 +244,7 @@ static __device__ __forceinline__ void step_wide(float (*acc)[NT][4], const uint
 struct stream {
     struct cursor at;
     uint32_t puts;   /* runs left in the exchange so far */
+    uint32_t links;  /* products so far */
     uint32_t ticket; /* of the launch */
 };
 
@@ -438,8 +439,9 @@ static __device__ __forceinline__ void stream_link(const struct mm90_args &g,
 {
     stream_mm<NT, WARPS>(g, room, i, block_of(room, i), s, warp, lane, count);
     if (WARPS::finish == 0) {
-        finish_shared<WARPS::finished>(g, i, warp, lane, count, s.ticket);
+        finish_shared<WARPS::finished>(g, room, i, s.links, warp, lane, count, s.ticket);
     }
+    s.links++;
 }
 
 /* Every link in turn. What earlier kernels wrote is touched after pdl_wait only. */
@@ -463,6 +465,8 @@ static __global__ void __launch_bounds__(mm90_warps<NT, MANY>::threads, 1)
             mbar_init(room.ring_empty + (uint32_t)s * 8, MM90_STREAM);
         }
         mbar_init(room.empty, warps::takers);
+        mbar_init(room.ready, warps::takers);
+        mbar_init(room.read, MM90_STREAM);
         for (int i = 0; i < warps::groups; i++) {
             mbar_init(room.full + (uint32_t)i * 8, MM90_STREAM);
         }
@@ -487,7 +491,7 @@ static __global__ void __launch_bounds__(mm90_warps<NT, MANY>::threads, 1)
     }
     pdl_wait();
     pdl_launch();
-    struct stream s = {{0, 0}, 0, first_ticket(g)};
+    struct stream s = {{0, 0}, 0, 0, first_ticket(g)};
     for (int i = 0; i < g.n; i++) {
         if (g.link[i].gdn) {
             stream_gdn<MANY>(g, room, i, s.ticket);
