@@ -127,10 +127,11 @@ static int talk(const struct conv_opts *o, const char *name, int one, struct ans
     return rc;
 }
 
-/* The same in a process of its own. */
-static void talk_elsewhere(const struct conv_opts *o, const char *name, int one, struct answer *out)
+/* n answers of work(what, ...), which is done in a process of its own. */
+static void elsewhere(int (*work)(const void *, struct answer *, struct err *), const void *what,
+                      int n, struct answer *out)
 {
-    const size_t size = (one < 0 ? TURNS : 1) * sizeof *out;
+    const size_t size = (size_t)n * sizeof *out;
     int p[2];
     assert_int_equal(pipe(p), 0);
     const pid_t pid = fork();
@@ -138,9 +139,9 @@ static void talk_elsewhere(const struct conv_opts *o, const char *name, int one,
     if (pid == 0) {
         struct answer *mine = mem_zalloc(size);
         struct err e = ERR_INIT;
-        const int rc = talk(o, name, one, mine, &e);
+        const int rc = work(what, mine, &e);
         if (rc < 0) {
-            printf("# turn %d of \"%s\": %s\n", one, name, e.msg);
+            printf("# %s\n", e.msg);
             fflush(stdout);
         }
         _exit(rc == 0 && io_write_all(p[1], mine, size, "a pipe", NULL) == 0 ? 0 : 1);
@@ -155,6 +156,25 @@ static void talk_elsewhere(const struct conv_opts *o, const char *name, int one,
     assert_int_equal(b.len, size);
     memcpy(out, b.data, size);
     buf_free(&b);
+}
+
+struct talked {
+    const struct conv_opts *o;
+    const char *name;
+    int one;
+};
+
+static int talk_as(const void *what, struct answer *out, struct err *e)
+{
+    const struct talked *t = what;
+    return talk(t->o, t->name, t->one, out, e);
+}
+
+/* talk() in a process of its own. */
+static void talk_elsewhere(const struct conv_opts *o, const char *name, int one, struct answer *out)
+{
+    const struct talked t = {o, name, one};
+    elsewhere(talk_as, &t, one < 0 ? TURNS : 1, out);
 }
 
 static bool same(const struct answer *a, const struct answer *b)
@@ -249,33 +269,14 @@ static int talk_leg(const struct leg *l, struct answer *out, struct err *e)
     return rc;
 }
 
+static int talk_leg_as(const void *what, struct answer *out, struct err *e)
+{
+    return talk_leg(what, out, e);
+}
+
 static void leg_elsewhere(const struct leg *l, struct answer *out)
 {
-    const size_t size = (size_t)(l->to - l->from) * sizeof *out;
-    int p[2];
-    assert_int_equal(pipe(p), 0);
-    const pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        struct answer *mine = mem_zalloc(size);
-        struct err e = ERR_INIT;
-        const int rc = talk_leg(l, mine, &e);
-        if (rc < 0) {
-            printf("# turns %d to %d of \"%s\": %s\n", l->from, l->to, l->name, e.msg);
-            fflush(stdout);
-        }
-        _exit(rc == 0 && io_write_all(p[1], mine, size, "a pipe", NULL) == 0 ? 0 : 1);
-    }
-    close(p[1]);
-    struct buf b = BUF_INIT;
-    assert_int_equal(io_read_fd(p[0], "a pipe", size, &b, NULL), 0);
-    close(p[0]);
-    int status = 0;
-    waitpid(pid, &status, 0);
-    assert_int_equal(status, 0);
-    assert_int_equal(b.len, size);
-    memcpy(out, b.data, size);
-    buf_free(&b);
+    elsewhere(talk_leg_as, l, l->to - l->from, out);
 }
 
 static bool add_turn(void *ctx, const struct catalog_turn *t)
