@@ -203,8 +203,7 @@ static __device__ __forceinline__ void store_q(unsigned char *q, int row, const 
 /* Four E4M3 as fp16: bytes 0, 1 and 2, 3; or 0, 2 and 1, 3. */
 static __device__ __forceinline__ void f8_pairs(uint32_t v, uint32_t *lo, uint32_t *hi)
 {
-    *lo = f16x2_of_e4m3x2((uint16_t)v);
-    *hi = f16x2_of_e4m3x2((uint16_t)(v >> 16));
+    f16x4_of_e4m3x4(v, lo, hi);
 }
 
 static __device__ __forceinline__ void f8_even_odd(uint32_t v, uint32_t *even, uint32_t *odd)

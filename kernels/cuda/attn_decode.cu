@@ -49,6 +49,7 @@ struct decode_args {
     int spans, slots;
     enum be_kv kv;
     int slot_bytes, key_bytes, value_bytes; /* of packed formats: of a slot, of tiles */
+    int ring_key_bytes, ring_value_bytes;   /* slots of the kernel for one tile, `slots` of each */
     int group, inverse; /* query heads of a key head; 65536 / group, rounded up */
 };
 
@@ -331,7 +332,7 @@ static __device__ __forceinline__ void scores(float (*s)[shape<NT>::tiles][4], u
 
 /* o += values (32 elements of this warp) * weights, over n keys of the slot (a multiple
  * of 32), key0 ... of the split; l += weights, of the query tiles that the warp has. */
-template <int F8, int NT>
+template <int F8, int NT, bool WHOLE>
 static __device__ __forceinline__ void values(float (*o)[NT][4], float (*l)[4], uint32_t slot,
                                               uint32_t p, int key0, int n_keys, int warp, int lane)
 {
@@ -343,7 +344,7 @@ static __device__ __forceinline__ void values(float (*o)[NT][4], float (*l)[4], 
     const uint32_t p0 = p + (uint32_t)((key0 + lane) * 16);
 #pragma unroll
     for (int k = 0; k < HALF; k += 32) {
-        if (k < n_keys) {
+        if (WHOLE || k < n_keys) {
             uint32_t f[2][2][4]; /* [step][tile of 16 elements] */
 #pragma unroll
             for (int i = 0; i < 2; i++) {
@@ -451,8 +452,8 @@ static __device__ __forceinline__ void store_frag(float *part, const float (*o)[
     }
 }
 
-struct merging {
-    float4 a[GROUP], b[GROUP], ml[GROUP];
+template <int BY> struct merging {
+    float4 a[BY], b[BY], ml[BY];
 };
 
 static __device__ __forceinline__ float4 load_ml(const float *ml, bool there)
@@ -463,34 +464,36 @@ static __device__ __forceinline__ float4 load_ml(const float *ml, bool there)
     return v;
 }
 
-/* Eight partial results, `step` tiles apart, of which n are there. */
-static __device__ __forceinline__ void merge_load(struct merging *g, const float *part,
+/* BY partial results, `step` tiles apart, of which n are there. */
+template <int BY>
+static __device__ __forceinline__ void merge_load(struct merging<BY> *g, const float *part,
                                                   const float *ml, size_t step, int n, int warp,
                                                   int lane)
 {
     const float *from = part + (warp * 64 + lane) * 4;
 #pragma unroll
-    for (int i = 0; i < GROUP; i++) {
+    for (int i = 0; i < BY; i++) {
         g->ml[i] = load_ml(ml + (size_t)i * step * 16 + lane % 4 * 4, i < n);
         g->a[i] = ld_l2_16_if(from + (size_t)i * step * TILE, i < n);
         g->b[i] = ld_l2_16_if(from + (size_t)i * step * TILE + 128, i < n);
     }
 }
 
-/* n partial results, in order. */
+/* n partial results, in order; BY at once are on their way. */
+template <int BY>
 static __device__ __forceinline__ void merge(const float *part, const float *ml, size_t step, int n,
                                              struct frag *r, int warp, int lane)
 {
-    struct merging g;
-    merge_load(&g, part, ml, step, n, warp, lane);
+    struct merging<BY> g;
+    merge_load<BY>(&g, part, ml, step, n, warp, lane);
     float x = -INFINITY, y = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < GROUP; i++) {
+    for (int i = 0; i < BY; i++) {
         x = fmaxf(x, g.ml[i].x);
         y = fmaxf(y, g.ml[i].z);
     }
 #pragma unroll 4
-    for (int i = GROUP; i < n; i++) {
+    for (int i = BY; i < n; i++) {
         const float4 v = load_ml(ml + (size_t)i * step * 16 + lane % 4 * 4, true);
         x = fmaxf(x, v.x);
         y = fmaxf(y, v.z);
@@ -505,7 +508,7 @@ static __device__ __forceinline__ void merge(const float *part, const float *ml,
 #pragma unroll 1
     for (int from = 0;;) {
 #pragma unroll
-        for (int i = 0; i < GROUP; i++) {
+        for (int i = 0; i < BY; i++) {
             const float wx = ex2_approx(g.ml[i].x - rx), wy = ex2_approx(g.ml[i].z - ry);
             r->l[0] = fmaf(wx, g.ml[i].y, r->l[0]);
             r->l[1] = fmaf(wy, g.ml[i].w, r->l[1]);
@@ -518,12 +521,12 @@ static __device__ __forceinline__ void merge(const float *part, const float *ml,
             r->o[1][2] = fmaf(wx, g.b[i].z, r->o[1][2]);
             r->o[1][3] = fmaf(wy, g.b[i].w, r->o[1][3]);
         }
-        from += GROUP;
+        from += BY;
         if (from >= n) {
             return;
         }
-        merge_load(&g, part + (size_t)from * step * TILE, ml + (size_t)from * step * 16, step,
-                   n - from, warp, lane);
+        merge_load<BY>(&g, part + (size_t)from * step * TILE, ml + (size_t)from * step * 16, step,
+                       n - from, warp, lane);
     }
 }
 
@@ -558,7 +561,7 @@ struct arrival {
 };
 
 /* Merges their group when it is complete, and the groups when they are. */
-template <int F8>
+template <int F8, int BY>
 static __device__ __forceinline__ void combine(const struct decode_args &a,
                                                const struct attn_jobs *w, struct arrival of,
                                                unsigned char *scratch, uint32_t *flag, int warp,
@@ -587,7 +590,7 @@ static __device__ __forceinline__ void combine(const struct decode_args &a,
 #pragma unroll 1
         for (int i = 0; i < tiles; i++) {
             struct frag r;
-            merge(part + (size_t)i * TILE, ml + i * 16, (size_t)a.rows, n, &r, warp, lane);
+            merge<BY>(part + (size_t)i * TILE, ml + i * 16, (size_t)a.rows, n, &r, warp, lane);
             if (done) {
                 finish_tile<F8>(a, j, head, i, &r, scratch, warp, lane);
             } else {
@@ -627,6 +630,48 @@ static __device__ __forceinline__ void store_query(unsigned char *q, int row, co
     }
 }
 
+static __device__ __forceinline__ struct fresh fresh_of(const struct attn_job *j,
+                                                        const struct attn_unit *u)
+{
+    struct fresh f = {u->split * AT_SPLIT, (u->split + u->n) * AT_SPLIT};
+    f.f0 = f.f0 > j->fresh ? f.f0 : j->fresh;
+    f.f1 = f.f1 < j->pos + j->n ? f.f1 : j->pos + j->n;
+    return f;
+}
+
+/* Of a new row of keys or values in scratch. */
+template <int F8> static __host__ __device__ constexpr int fresh_bytes(void)
+{
+    return F8 == AT_PACKED ? (int)KV_FRESH : F8 ? 256 : 512;
+}
+
+/* A new row, of a page's position `pos`: into scratch and, if it is the job's, into the cache. */
+template <int F8>
+static __device__ __forceinline__ void keep_row(const struct decode_args &a,
+                                                const struct attn_job *j, int head, bool value,
+                                                int pos, int page, const float *x,
+                                                unsigned char *to, int lane)
+{
+    constexpr int row_bytes = F8 ? 256 : 512;
+    if (F8 == AT_PACKED) {
+        const struct kv_lane v = kv_encode(kvq_of(a.kv, value), kv_row_of(x), lane);
+        kv_keep(to, lane, &v);
+        if (pos >= j->pos) {
+            kv_put(a.kv, value, kv_tile(a.in, a.kv, page, value, head, pos % BE_PAGE), pos % HALF,
+                   lane, v);
+        }
+        return;
+    }
+    if (F8) {
+        *(uint2 *)(to + lane * 8) = pack_f8(x);
+    } else {
+        *(uint4 *)(to + lane * 16) = pack_f16(x);
+    }
+    if (pos >= j->pos) {
+        store_kv<F8 == AT_F8>(kv_head(a.in, page, value, head, row_bytes), pos % BE_PAGE, x, lane);
+    }
+}
+
 /* Queries of the job (when they changed) and the new rows of the unit; new rows of the
  * job are stored in the cache too. */
 template <int F8, int NT>
@@ -635,7 +680,6 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
                                                bool again, struct shared<NT> *sh,
                                                unsigned char *scratch, int warp, int lane, int tid)
 {
-    constexpr int row_bytes = F8 == AT_PACKED ? KV_FRESH : F8 ? 256 : 512;
     constexpr int at_once = F8 == AT_PACKED ? 1 : shape<NT>::at_once;
     const int queries = again ? 0 : j->n * a.group;
     const int rows = f.f1 > f.f0 ? f.f1 - f.f0 : 0, all = queries + 2 * rows;
@@ -675,25 +719,8 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
                 continue;
             }
             const int pos = f.f0 + (value ? fresh - rows : fresh);
-            unsigned char *to = scratch + (value * a.rows + pos - f.f0) * row_bytes;
-            if (F8 == AT_PACKED) {
-                const struct kv_lane v = kv_encode(kvq_of(a.kv, value), kv_row_of(x[i]), lane);
-                kv_keep(to, lane, &v);
-                if (pos >= j->pos) {
-                    kv_put(a.kv, value, kv_tile(a.in, a.kv, page[i], value, head, pos % BE_PAGE),
-                           pos % HALF, lane, v);
-                }
-                continue;
-            }
-            if (F8) {
-                *(uint2 *)(to + lane * 8) = pack_f8(x[i]);
-            } else {
-                *(uint4 *)(to + lane * 16) = pack_f16(x[i]);
-            }
-            if (pos >= j->pos) {
-                store_kv<F8 == AT_F8>(kv_head(a.in, page[i], value, head, row_bytes), pos % BE_PAGE,
-                                      x[i], lane);
-            }
+            keep_row<F8>(a, j, head, value, pos, page[i], x[i],
+                         scratch + (value * a.rows + pos - f.f0) * fresh_bytes<F8>(), lane);
         }
     }
     for (int i = tid; i < NT * 8; i += WORKERS) {
@@ -702,34 +729,42 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
     }
 }
 
-/* Puts the new rows into a slot that begins at position `pos` of the sequence, and zeros
- * behind them as far as `values` reads; then all of the slot is there for all. */
-template <bool BULK, int F8>
-static __device__ void patch(const struct decode_args &a, const unsigned char *scratch,
-                             unsigned char *slot, int rows, int pos, int which, struct fresh f,
-                             int tid)
+/* Puts the new rows, of which the first lies at `from`, into a slot that begins at position `pos`
+ * of the sequence, and zeros behind them as far as `values` reads; by so many warps. */
+template <int F8, int BY>
+static __device__ void patch(const struct decode_args &a, const unsigned char *from,
+                             unsigned char *slot, int pos, int which, struct fresh f, int tid)
 {
     constexpr int units = F8 ? 16 : 32;
     const int first = f.f0 > pos ? f.f0 - pos : 0;
     const int past = f.f1 - pos, end = (past + 31) & ~31;
     if (F8 == AT_PACKED) {
-        for (int row = first + tid / 32; row < HALF && row < end; row += WARPS) {
+        for (int row = first + tid / 32; row < HALF && row < end; row += BY) {
             struct kv_lane v = {{0, 0}, 0};
             if (row < past) {
-                v = kv_kept(scratch + (which * rows + pos + row - f.f0) * KV_FRESH, tid % 32);
+                v = kv_kept(from + (pos + row - f.f0) * KV_FRESH, tid % 32);
             }
             kv_put(a.kv, which, slot, row, tid % 32, v);
         }
     }
     for (int i = F8 == AT_PACKED ? HALF * units : first * units + tid;
-         i < HALF * units && i < end * units; i += WORKERS) {
+         i < HALF * units && i < end * units; i += BY * 32) {
         const int row = i / units, u = i % units;
         uint4 v = make_uint4(0, 0, 0, 0);
         if (row < past) {
-            v = *(const uint4 *)(scratch + ((which * rows + pos + row - f.f0) * units + u) * 16);
+            v = *(const uint4 *)(from + ((pos + row - f.f0) * units + u) * 16);
         }
         *(uint4 *)(slot + u / 8 * AT_BLOCK + row * 128 + ((u ^ row) & 7) * 16) = v;
     }
+}
+
+/* By all workers; then all of the slot is there for all. */
+template <bool BULK, int F8>
+static __device__ __forceinline__ void patch_all(const struct decode_args &a,
+                                                 const unsigned char *scratch, unsigned char *slot,
+                                                 int pos, int which, struct fresh f, int tid)
+{
+    patch<F8, WARPS>(a, scratch + which * a.rows * fresh_bytes<F8>(), slot, pos, which, f, tid);
     if (BULK) {
         fence_proxy_async();
     }
@@ -763,7 +798,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
         const bool more = next_unit(w, &at, end, &u);
         if (done.n > 0 && (!more || done.job != u.job || done.head != u.head ||
                            done.group != unit_of(u.split) / GROUP)) {
-            combine<F8>(a, w, done, scratch, &sh->last, warp, lane, tid);
+            combine<F8, GROUP>(a, w, done, scratch, &sh->last, warp, lane, tid);
             done.n = 0;
         } else if (done.n > 0) {
             workers_sync(); /* the unit before is through with shared memory */
@@ -772,9 +807,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
             break;
         }
         const struct attn_job *j = &w->job[u.job];
-        struct fresh f = {u.split * AT_SPLIT, (u.split + u.n) * AT_SPLIT};
-        f.f0 = f.f0 > j->fresh ? f.f0 : j->fresh;
-        f.f1 = f.f1 < j->pos + j->n ? f.f1 : j->pos + j->n;
+        const struct fresh f = fresh_of(j, &u);
         prepare<F8, NT>(a, j, u.head, f, u.job == job && u.head == head, sh, scratch, warp, lane,
                         tid);
         workers_sync();
@@ -814,13 +847,15 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
                 const bool mine = key_row / HALF == i && HALF * i < keys;
                 slot_wait<BULK, F8>(a, w, &ring, &feed, tid);
                 if (patched) {
-                    patch<BULK, F8>(a, scratch, slots + ring.slot * slot_bytes, a.rows,
-                                    from + HALF * i, 0, f, tid);
+                    patch_all<BULK, F8>(a, scratch, slots + ring.slot * slot_bytes,
+                                        from + HALF * i, 0, f, tid);
                 }
                 if (mine && F8 == AT_PACKED) {
-                    packed_scores<is::keys, is::tiles>(a.kv, s, slots + ring.slot * slot_bytes,
-                                                       q_at + (uint32_t)(n0 * 4096), key_row % HALF,
-                                                       lane);
+                    const struct kv_queries q = {
+                        q_at + (uint32_t)(n0 * 4096 + (lane & 7) * 512 +
+                                          (((lane >> 3) ^ lane) & 7) * 16)};
+                    packed_scores<is::keys, is::tiles>(a.kv, s, slots + ring.slot * slot_bytes, q,
+                                                       key_row % HALF, lane);
                 } else if (mine) {
                     scores<F8, NT>(s, ring.base + (uint32_t)(ring.slot * slot_bytes),
                                    q_at + (uint32_t)(n0 * 4096), key_row % HALF, lane);
@@ -914,14 +949,14 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
             for (int i = 0; i < 2; i++) {
                 slot_wait<BULK, F8>(a, w, &ring, &feed, tid);
                 if (patched) {
-                    patch<BULK, F8>(a, scratch, slots + ring.slot * slot_bytes, a.rows,
-                                    from + HALF * i, 1, f, tid);
+                    patch_all<BULK, F8>(a, scratch, slots + ring.slot * slot_bytes,
+                                        from + HALF * i, 1, f, tid);
                 }
                 if (F8 == AT_PACKED) {
                     packed_values<NT, WARPS, is::sums>(a.kv, o, l, slots + ring.slot * slot_bytes,
                                                        p_at, HALF * i, keys - HALF * i, warp, lane);
                 } else {
-                    values<F8, NT>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes), p_at,
+                    values<F8, NT, false>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes), p_at,
                                    HALF * i, keys - HALF * i, warp, lane);
                 }
                 slot_done<BULK>(&ring, lane);
@@ -1015,6 +1050,8 @@ __global__ void __launch_bounds__((threads<BULK, NT>::all), 1)
     }
 }
 
+#include "kernels/cuda/attn_one.cuh"
+
 /* ---- launch ---- */
 
 template <bool BULK, int F8, int NT>
@@ -1052,8 +1089,6 @@ static cudaError_t launch_packed(struct cu_ctx *c, struct decode_args *a, int li
 {
     bool fits = false;
     cudaError_t rc = cudaSuccess;
-    a->key_bytes = HALF * (int)kvq_row_bytes(kvq_of(a->kv, 0));
-    a->value_bytes = HALF * (int)kvq_row_bytes(kvq_of(a->kv, 1));
     a->slot_bytes = a->key_bytes > a->value_bytes ? a->key_bytes : a->value_bytes;
     if (tiles > 1) {
         rc = launch<BULK, AT_PACKED, 6>(c, a, limit, grid, tune, &fits);
@@ -1140,6 +1175,24 @@ cudaError_t attn_decode_tuned(struct cu_ctx *c, const struct cu_batch *b, const 
     const int jobs = grid / (b->spans * splits) > 1 ? grid / (b->spans * splits) : 1;
     const int tiles = t.tiles > 0 ? t.tiles : ((rows + jobs - 1) / jobs * d.group + 7) / 8;
     d.kv = a->kv;
+    d.key_bytes = HALF * (int)kvq_row_bytes(kvq_of(a->kv, 0));
+    d.value_bytes = HALF * (int)kvq_row_bytes(kvq_of(a->kv, 1));
+    if (c->path == CU_SM90 && tiles == 1) {
+        switch (a->kv) {
+        case BE_KV_F16:
+            return launch_one<BE_KV_F16>(c, &d, limit, grid, &t);
+        case BE_KV_F8:
+            return launch_one<BE_KV_F8>(c, &d, limit, grid, &t);
+        case BE_KV_K8V4:
+            return launch_one<BE_KV_K8V4>(c, &d, limit, grid, &t);
+        case BE_KV_K5V3:
+            return launch_one<BE_KV_K5V3>(c, &d, limit, grid, &t);
+        case BE_KV_K3V3:
+            return launch_one<BE_KV_K3V3>(c, &d, limit, grid, &t);
+        case BE_KV_F32:
+            return cudaErrorNotSupported;
+        }
+    }
     if (kvq_packed(kvq_of(a->kv, 0))) {
         return c->path == CU_SM90 ? launch_packed<true>(c, &d, limit, tiles, grid, &t)
                                   : launch_packed<false>(c, &d, limit, tiles, grid, &t);

@@ -79,15 +79,40 @@ static __device__ __forceinline__ void kv_steps5(uint32_t x, uint32_t signs, int
     }
 }
 
+/* Queries in shared memory: of tile n at q0 + 4096 n, units swizzled by row. */
+struct kv_queries {
+    uint32_t q0;
+};
+/* Or a tile's fragments in registers, two for 16 elements. */
+struct kv_query {
+    uint32_t f[32];
+};
+
+static __device__ __forceinline__ void kv_query_at(const struct kv_queries &q, int n, int i,
+                                                   uint32_t *b)
+{
+    ldmatrix_x4(b, (q.q0 ^ (uint32_t)(i % 2 * 64)) + (uint32_t)(i / 2 * 128 + n * 4096));
+}
+
+static __device__ __forceinline__ void kv_query_at(const struct kv_query &q, int n, int i,
+                                                   uint32_t *b)
+{
+    (void)n;
+#pragma unroll
+    for (int x = 0; x < 4; x++) {
+        b[x] = q.f[4 * i + x];
+    }
+}
+
 /* acc += a tile of 16 keys times the query tiles, over elements 32 i of the row. */
-template <int TILES>
-static __device__ __forceinline__ void kv_mma(float (*acc)[4], const uint32_t (*f)[4], uint32_t q0,
+template <int TILES, class Q>
+static __device__ __forceinline__ void kv_mma(float (*acc)[4], const uint32_t (*f)[4], const Q &q,
                                               int i)
 {
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
         uint32_t b[4];
-        ldmatrix_x4(b, (q0 ^ (uint32_t)(i % 2 * 64)) + (uint32_t)(i / 2 * 128 + n * 4096));
+        kv_query_at(q, n, i, b);
         mma_f16(acc[n], f[0], b[0], b[1], acc[n]);
         mma_f16(acc[n], f[1], b[2], b[3], acc[n]);
     }
@@ -109,9 +134,9 @@ static __device__ __forceinline__ void kv_scaled(float (*s)[4], const float (*ac
     }
 }
 
-template <int TILES>
+template <int TILES, class Q>
 static __device__ __forceinline__ void scores_t3(float (*s)[4], const unsigned char *slot,
-                                                 uint32_t q0, int row, int t)
+                                                 const Q &q, int row, int t)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -132,15 +157,15 @@ static __device__ __forceinline__ void scores_t3(float (*s)[4], const unsigned c
                 const uint32_t third = i < 2 ? hi[r] << (2 - i) : hi[r] >> (i - 2);
                 kv_steps3((w >> i % 2 * 2 & 0x33333333) | (third & 0x44444444), r, f);
             }
-            kv_mma<TILES>(acc, f, q0, 4 * h + i);
+            kv_mma<TILES>(acc, f, q, 4 * h + i);
         }
         kv_scaled<TILES>(s, acc, slot + KVL_T3_SCALE + row * 4 + 2 * h);
     }
 }
 
-template <int TILES>
+template <int TILES, class Q>
 static __device__ __forceinline__ void scores_t5(float (*s)[4], const unsigned char *slot,
-                                                 uint32_t q0, int row, int t)
+                                                 const Q &q, int row, int t)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -161,15 +186,15 @@ static __device__ __forceinline__ void scores_t5(float (*s)[4], const unsigned c
                 const uint32_t w = i == 0 ? m[r].x : i == 1 ? m[r].y : i == 2 ? m[r].z : m[r].w;
                 kv_steps5(w, signs[r], 4 * i, r, f);
             }
-            kv_mma<TILES>(acc, f, q0, 4 * h + i);
+            kv_mma<TILES>(acc, f, q, 4 * h + i);
         }
         kv_scaled<TILES>(s, acc, slot + KVL_T5_SCALE + row * 4 + 2 * h);
     }
 }
 
-template <int TILES>
+template <int TILES, class Q>
 static __device__ __forceinline__ void scores_b8(float (*s)[4], const unsigned char *slot,
-                                                 uint32_t q0, int row, int lane)
+                                                 const Q &q, int row, int lane)
 {
     const int first = row - lane / 4;
     const uint32_t k0 =
@@ -194,27 +219,25 @@ static __device__ __forceinline__ void scores_b8(float (*s)[4], const unsigned c
             f[x / 2][x % 2] = kv_fma(prmt(r[x], 0x64646464, 0x4140), step, zero);
             f[x / 2][x % 2 + 2] = kv_fma(prmt(r[x], 0x64646464, 0x4342), step, zero);
         }
-        kv_mma<TILES>(s, f, q0, i);
+        kv_mma<TILES>(s, f, q, i);
     }
 }
 
-/* s += keys (16 to a tile) * queries. row: of the slot, the warp's first; q: its first
- * query tile. */
-template <int KEYS, int TILES>
+/* s += keys (16 to a tile) * queries. row: of the slot, the warp's first. */
+template <int KEYS, int TILES, class Q>
 static __device__ __forceinline__ void packed_scores(enum be_kv kv, float (*s)[TILES][4],
-                                                     const unsigned char *slot, uint32_t q, int row,
+                                                     const unsigned char *slot, const Q &q, int row,
                                                      int lane)
 {
-    const uint32_t q0 = q + (uint32_t)((lane & 7) * 512 + (((lane >> 3) ^ lane) & 7) * 16);
 #pragma unroll
     for (int m = 0; m < KEYS; m++) {
         const int mine = row + 16 * m + lane / 4;
         if (kv == BE_KV_K3V3) {
-            scores_t3<TILES>(s[m], slot, q0, mine, lane % 4);
+            scores_t3<TILES>(s[m], slot, q, mine, lane % 4);
         } else if (kv == BE_KV_K5V3) {
-            scores_t5<TILES>(s[m], slot, q0, mine, lane % 4);
+            scores_t5<TILES>(s[m], slot, q, mine, lane % 4);
         } else {
-            scores_b8<TILES>(s[m], slot, q0, mine, lane);
+            scores_b8<TILES>(s[m], slot, q, mine, lane);
         }
     }
 }

@@ -13,50 +13,50 @@
 enum {
     AT_SPLIT = 128,
     AT_GROUP = 8,        /* units that are combined first */
-    AT_DEEP = 12,        /* splits of a block from which on the many short units count more */
-    AT_GROUPS_MAX = 136, /* counters of a (row, head): two million positions, and the last */
+    AT_GROUPS_MAX = 152, /* counters of a (row, head): two million positions, and the last */
     AT_TILE = 8 * AT_D   /* floats of the sums of 8 queries */
 };
 
-/* From split 0, 32, 64, 128 and 512 on, units of 1, 2, 4, 8 and 16 splits. */
+/* From split 0, 32, 64, 256 and 1024 on, units of 1, 2, 4, 8 and 16 splits: a quarter of what a
+ * multiprocessor of 132 gets of a context that ends there, so that shares can be even. */
 static __host__ __device__ __forceinline__ int unit_of(int split)
 {
-    return split < 32    ? split
-           : split < 64  ? 32 + (split - 32) / 2
-           : split < 128 ? 48 + (split - 64) / 4
-           : split < 512 ? 64 + (split - 128) / 8
-                         : 112 + (split - 512) / 16;
+    return split < 32     ? split
+           : split < 64   ? 32 + (split - 32) / 2
+           : split < 256  ? 48 + (split - 64) / 4
+           : split < 1024 ? 96 + (split - 256) / 8
+                          : 192 + (split - 1024) / 16;
 }
 
 static __host__ __device__ __forceinline__ int unit_first(int unit)
 {
     return unit < 32    ? unit
            : unit < 48  ? 32 + (unit - 32) * 2
-           : unit < 64  ? 64 + (unit - 48) * 4
-           : unit < 112 ? 128 + (unit - 64) * 8
-                        : 512 + (unit - 112) * 16;
+           : unit < 96  ? 64 + (unit - 48) * 4
+           : unit < 192 ? 256 + (unit - 96) * 8
+                        : 1024 + (unit - 192) * 16;
 }
 
-/* What lies before a unit costs, and what n splits of a head do; each: what a unit costs beside
- * its splits, in splits. */
-static __host__ __device__ __forceinline__ int unit_cost(int unit, int each)
+/* What lies before a unit costs, and what n splits of a head do, in eighths of a split; a unit
+ * costs one beside its splits. */
+static __host__ __device__ __forceinline__ int unit_cost(int unit)
 {
-    return unit_first(unit) + each * unit;
+    return 8 * unit_first(unit) + unit;
 }
 
-static __host__ __device__ __forceinline__ int splits_cost(int n, int each)
+static __host__ __device__ __forceinline__ int splits_cost(int n)
 {
-    return n + each * (unit_of(n - 1) + 1);
+    return 8 * n + unit_of(n - 1) + 1;
 }
 
 /* The unit that cost number c of a head belongs to. */
-static __host__ __device__ __forceinline__ int unit_at(int c, int each)
+static __host__ __device__ __forceinline__ int unit_at(int c)
 {
-    return c < unit_cost(32, each)    ? c / (1 + each)
-           : c < unit_cost(48, each)  ? 32 + (c - unit_cost(32, each)) / (2 + each)
-           : c < unit_cost(64, each)  ? 48 + (c - unit_cost(48, each)) / (4 + each)
-           : c < unit_cost(112, each) ? 64 + (c - unit_cost(64, each)) / (8 + each)
-                                      : 112 + (c - unit_cost(112, each)) / (16 + each);
+    return c < unit_cost(32)    ? c / 9
+           : c < unit_cost(48)  ? 32 + (c - unit_cost(32)) / 17
+           : c < unit_cost(96)  ? 48 + (c - unit_cost(48)) / 33
+           : c < unit_cost(192) ? 96 + (c - unit_cost(96)) / 65
+                                : 192 + (c - unit_cost(192)) / 129;
 }
 
 /* Where the partial results of a step lie in its work memory, in bytes: counters, then
@@ -94,7 +94,6 @@ struct attn_job {
 };
 struct attn_jobs {
     int n, total;
-    int each; /* of unit_cost: blocks with a large share would get too many short units */
     struct attn_job job[CU_ROWS];
 };
 
@@ -111,13 +110,13 @@ static __device__ __forceinline__ bool next_unit(const struct attn_jobs *w, int 
         while (j + 1 < w->n && w->job[j + 1].base <= *at) {
             j++;
         }
-        const int splits = w->job[j].splits, cost = w->job[j].cost, each = w->each;
+        const int splits = w->job[j].splits, cost = w->job[j].cost;
         const int rel = *at - w->job[j].base;
         const int head = rel / cost, c = rel % cost;
-        const int unit = unit_at(c, each), first = unit_first(unit);
+        const int unit = unit_at(c), first = unit_first(unit);
         const int past = unit_first(unit + 1) < splits ? unit_first(unit + 1) : splits;
-        *at += past + each * (unit + 1) - c;
-        if (unit_cost(unit, each) == c) {
+        *at += 8 * past + unit + 1 - c;
+        if (unit_cost(unit) == c) {
             u->job = j, u->head = head, u->split = first, u->n = past - first;
             return true;
         }
@@ -152,7 +151,6 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
     s.n = lane < there ? s.n : 0;
     const int all = s.n > 0 ? ((s.pos + s.n - 1) / AT_SPLIT + 1) * kv_heads : 0;
     const int splits = __shfl_sync(AT_ALL, lanes_before(all, lane), CU_ROWS);
-    const int each = splits >= AT_DEEP * (int)gridDim.x ? 1 : 0;
     const int want = splits > 0 ? (int)gridDim.x / splits : 1;
     int parts = (s.n + most - 1) / most;
     parts = parts > want ? parts : want < s.n ? want : s.n;
@@ -161,12 +159,11 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
     int mine = 0;
     for (int r = 0; r < s.n; r += rows) {
         const int last = r + rows < s.n ? r + rows : s.n;
-        mine += splits_cost((s.pos + last - 1) / AT_SPLIT + 1, each) * kv_heads;
+        mine += splits_cost((s.pos + last - 1) / AT_SPLIT + 1) * kv_heads;
     }
     int at = lanes_before(jobs, lane), base = lanes_before(mine, lane);
     if (lane == CU_ROWS) { /* the lane after the last span's */
         w->n = at;
-        w->each = each;
         w->total = base;
     }
     for (int r = 0; r < s.n && at < CU_ROWS; r += rows, at++) {
@@ -179,7 +176,7 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
         j->page = s.page;
         j->splits = (j->pos + j->n - 1) / AT_SPLIT + 1;
         j->base = base;
-        j->cost = splits_cost(j->splits, each);
+        j->cost = splits_cost(j->splits);
         base += j->cost * kv_heads;
     }
 }

@@ -170,6 +170,8 @@ PTX_FN float rsqrt_approx(float x);
 PTX_FN uint16_t e4m3x2_of_f16x2(uint32_t h);
 PTX_FN uint16_t e4m3x2_of_f32(float lo, float hi);
 PTX_FN uint32_t f16x2_of_e4m3x2(uint16_t v);
+/* Of four: bytes 0, 1 and 2, 3. */
+PTX_CVT void f16x4_of_e4m3x4(uint32_t v, uint32_t *lo, uint32_t *hi);
 
 /* fp16: to nearest even, saturated to +-65504; NaN becomes 0x7fff. */
 PTX_FN uint32_t f16x2_of_f32(float lo, float hi);
@@ -761,5 +763,18 @@ template <int LUT> uint32_t lop3(uint32_t a, uint32_t b, uint32_t c)
 }
 
 #endif
+
+PTX_CVT void f16x4_of_e4m3x4(uint32_t v, uint32_t *lo, uint32_t *hi)
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 890
+    asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\t"
+        "cvt.rn.f16x2.e4m3x2 %0, l;\n\tcvt.rn.f16x2.e4m3x2 %1, h;\n\t}"
+        : "=&r"(*lo), "=r"(*hi)
+        : "r"(v));
+#else
+    *lo = f16x2_of_e4m3x2((uint16_t)v);
+    *hi = f16x2_of_e4m3x2((uint16_t)(v >> 16));
+#endif
+}
 
 #endif

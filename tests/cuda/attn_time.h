@@ -4,8 +4,8 @@
 /*
  * t_cuda_attn --time [key=value ...]: speed of the 27B's attention on a GPU, 16 layers in
  * one graph, each with a cache of its own, on scattered pages; bytes are the cache's, read
- * once. Keys: per_sm, slots, grid, tiles (struct attn_tune), pdl, path (80, 90), kv (16,
- * 8: only this), rows, depth (only these), spans (sequences of so many rows each), what
+ * once. Keys: per_sm, slots, grid, tiles (struct attn_tune), pdl, path (80, 90), kv (16, 8, 84,
+ * 53, 33: only this; otherwise 16 and 8), rows, depth (only these), spans (sequences of so many rows each), what
  * (1 decode, 2 prefill, 3 both).
  */
 
@@ -86,8 +86,7 @@ static double time_one(struct cu_ctx *c, enum be_kv kv, struct speed t,
     enum { QH = 24, KVH = 4 };
     const bool decode = t.rows <= CU_ROWS;
     const int rows = t.spans * t.rows, pages = (t.depth + t.rows - 1) / BE_PAGE + 1;
-    const size_t element = kv == BE_KV_F8 ? 1 : 2;
-    const size_t stride = (size_t)2 * KVH * BE_PAGE * D * element;
+    const size_t stride = BE_PAGE * be_kv_bytes(kv, KVH);
     const size_t layer = stride * (size_t)(pages * t.spans);
     if (layer * LAYERS > cache_bytes) {
         printf("# no memory for %d x %d at %d\n", t.spans, t.rows, t.depth);
@@ -151,17 +150,16 @@ static double time_one(struct cu_ctx *c, enum be_kv kv, struct speed t,
     b.spans = t.spans;
     b.mode = decode ? BE_DECODE : BE_PREFILL;
     const double us = replay(c, &b, &a, cache, layer, decode, tune) * 1e3 / LAYERS;
-    const char *kind = kv == BE_KV_F8 ? "fp8" : "fp16";
     if (decode) {
-        const double bytes = (double)t.spans * t.depth * KVH * 2 * D * (double)element;
+        const double bytes = (double)t.spans * t.depth * (double)be_kv_bytes(kv, KVH);
         printf("# %s %s decode %2d x %2d rows, depth %6d: %8.2f us a layer, %6.0f GB/s, "
                "%3.0f %% of reading, %.2f of 1 row\n",
-               cut_path_name(c->path), kind, t.spans, t.rows, t.depth, us, bytes / us * 1e-3,
+               cut_path_name(c->path), be_kv_name(kv), t.spans, t.rows, t.depth, us, bytes / us * 1e-3,
                bytes / us * 1e-3 / read * 100, one > 0 ? us / one : 1.0);
     } else {
         const double keys = (double)t.rows * t.depth + (double)t.rows * (t.rows + 1) / 2;
         printf("# %s %s prefill %d rows, context %6d: %8.1f us a layer, %6.1f TFLOP/s\n",
-               cut_path_name(c->path), kind, t.rows, t.depth + t.rows, us,
+               cut_path_name(c->path), be_kv_name(kv), t.rows, t.depth + t.rows, us,
                keys * 4 * D * QH / us * 1e-6);
     }
     fflush(stdout);
@@ -222,9 +220,14 @@ static int time_all(int n, char **arg)
            read, c->n_sm, cut_path_name(c->path), o.pdl, o.tune.per_sm, o.tune.slots, o.tune.grid,
            o.tune.tiles);
     static const int rows[] = {1, 2, 4, 8, 16}, depth[] = {0, 2048, 8192, 32768, 131072};
-    for (int k = 0; k < 2; k++) {
-        const enum be_kv kv = k ? BE_KV_F8 : BE_KV_F16;
-        if (o.kv && (o.kv == 8) != (kv == BE_KV_F8)) {
+    static const struct {
+        enum be_kv kv;
+        int key;
+    } kinds[] = {
+        {BE_KV_F16, 16}, {BE_KV_F8, 8}, {BE_KV_K8V4, 84}, {BE_KV_K5V3, 53}, {BE_KV_K3V3, 33}};
+    for (int k = 0; k < 5; k++) {
+        const enum be_kv kv = kinds[k].kv;
+        if (o.kv ? o.kv != kinds[k].key : k > 1) {
             continue;
         }
         for (int d = 0; d < 5 && o.what & 1; d++) {
