@@ -86,6 +86,7 @@ template <int NT> struct alignas(16) shared {
     float top[2][NT * 8];       /* maximum of a query so far: read one, write the other */
     float scale[NT * 8];        /* of what was summed under the old one */
     int pos[NT * 8];            /* of each query */
+    alignas(16) struct kv_scale by[NT * 16]; /* of queries of packed formats */
     struct attn_jobs jobs;
     uint64_t full[MAX_SLOTS], empty[MAX_SLOTS];
     uint32_t last; /* whether this block was the last arriver */
@@ -712,7 +713,7 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
             if (fresh < 0) {
                 if (F8 == AT_PACKED) {
                     kv_turn(kvq_of(a.kv, 0), false, x[i], lane);
-                    kv_store_query(kvq_of(a.kv, 0), sh->q, item[i], x[i], lane);
+                    kv_store_query(a.kv, sh->q, item[i], x[i], sh->by, lane);
                 } else {
                     store_query<F8 == AT_F8>(sh->q, item[i], x[i], lane);
                 }
@@ -851,9 +852,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
                                         from + HALF * i, 0, f, tid);
                 }
                 if (mine && F8 == AT_PACKED) {
-                    const struct kv_queries q = {
-                        q_at + (uint32_t)(n0 * 4096 + (lane & 7) * 512 +
-                                          (((lane >> 3) ^ lane) & 7) * 16)};
+                    const struct kv_queries q = {sh->q + n0 * 4096, sh->by + n0 * 16};
                     packed_scores<is::keys, is::tiles>(a.kv, s, slots + ring.slot * slot_bytes, q,
                                                        key_row % HALF, lane);
                 } else if (mine) {
@@ -953,7 +952,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
                                         from + HALF * i, 1, f, tid);
                 }
                 if (F8 == AT_PACKED) {
-                    packed_values<NT, WARPS, is::sums>(a.kv, o, l, slots + ring.slot * slot_bytes,
+                    packed_values<NT, WARPS, is::sums, false>(a.kv, o, l, slots + ring.slot * slot_bytes,
                                                        p_at, HALF * i, keys - HALF * i, warp, lane);
                 } else {
                     values<F8, NT, false>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes), p_at,
@@ -1029,6 +1028,9 @@ __global__ void __launch_bounds__((threads<BULK, NT>::all), 1)
     if (warp < WARPS) { /* queries that a tile lacks are zeros, later any old ones */
         for (int i = tid; i < NT * 4096 / 16; i += WORKERS) {
             *(uint4 *)(sh->q + 16 * i) = make_uint4(0, 0, 0, 0);
+        }
+        for (int i = tid; i < NT * 16; i += WORKERS) {
+            sh->by[i] = {0, 0};
         }
     }
     __syncthreads();

@@ -22,6 +22,26 @@ enum : uint32_t {
     KV_H3_1 = 0x322f2c25
 };
 
+/* Levels of keys as whole numbers 128 h + l, in bytes: T3's times KV_I3; T5's magnitudes times
+ * KV_I5, less 64.5, so that flipping all bits of h and l is the other sign. h, l of T5 are below
+ * 128: a selector's fourth bit makes 0 of them. */
+enum : uint32_t {
+    KV_I3_H0 = 0xf1d3b081,
+    KV_I3_H1 = 0x7f502d0f,
+    KV_I3_L0 = 0x3d1b31c1,
+    KV_I3_L1 = 0x3fcfe5c3,
+    KV_I5_H0 = 0x110c0702,
+    KV_I5_H1 = 0x28221c17,
+    KV_I5_H2 = 0x453d362f,
+    KV_I5_H3 = 0x7f695a4f,
+    KV_I5_L0 = 0x7247260c,
+    KV_I5_L1 = 0x6a60782b,
+    KV_I5_L2 = 0x774e1020,
+    KV_I5_L3 = 0x7f466a39
+};
+#define KV_I3 85796.0f
+#define KV_I5 57067.6146f
+
 /* ---- a row, by a warp ---- */
 
 /* A lane's eight codes, a byte each, and its scale: T3, T5 the fp16 of its half; B8, B4 the
@@ -210,23 +230,24 @@ static __device__ __forceinline__ uint32_t kv_or4(uint32_t v)
 
 static __device__ __forceinline__ int kv_plane(int i, int r)
 {
-    return i * KVL_ROWS + (((r >> 4) ^ (i >> 1 & 3)) << 4) + (r & 15);
+    return i * KVL_ROWS + (r >> 2 & 3) * 16 + (r >> 4) * 4 + (r & 3);
 }
 
 static __device__ __forceinline__ void kv_put_t3_key(unsigned char *tile, int r, int lane,
                                                      const struct kv_lane *v)
 {
-    const int h = lane / 16, a = lane % 4;
-    uint32_t lo = 0, hi = 0;
+    const int h = lane / 16, t = lane % 16 / 4, i = lane % 4;
+    uint32_t x = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const uint32_t c = (uint32_t)kv_code(v, i);
-        lo |= (c & 3) << 2 * i;
-        hi |= (c >> 2 & 1) << (i / 2 * 4 + i % 2);
+    for (int n = 0; n < 8; n++) {
+        x |= ((uint32_t)kv_code(v, n) & 7) << 4 * n;
     }
-    hi = kv_or4(hi << (a % 2 * 16 + a / 2 * 2));
-    *(uint16_t *)(tile + h * 2048 + r * 32 + lane % 16 * 2) = (uint16_t)lo;
-    tile[KVL_T3_HI + h * 1024 + r * 16 + lane % 16] = (uint8_t)(hi >> 8 * a);
+    /* The fourth lane's codes go into the spare bits of the others'. */
+    const uint32_t last = __shfl_sync(AT_ALL, x, lane | 3);
+    if (i < 3) {
+        *(uint32_t *)(tile + r * KVL_T3_KEY + t * 24 + h * 12 + i * 4) =
+            x | (last >> i & 0x11111111) << 3;
+    }
     if (lane % 16 == 0) {
         *(uint16_t *)(tile + KVL_T3_SCALE + r * 4 + 2 * h) = (uint16_t)v->scale;
     }
@@ -241,9 +262,9 @@ static __device__ __forceinline__ void kv_put_t5_key(unsigned char *tile, int r,
     for (int i = 0; i < 8; i++) {
         const uint32_t c = (uint32_t)kv_code(v, i);
         m |= ((c & 16 ? c : ~c) & 15) << 4 * i;
-        sign |= (~c >> 4 & 1) << (i / 2 + i % 2 * 16);
+        sign |= (~c >> 4 & 1) << (8 * (i % 4) + 7 - i / 4);
     }
-    sign = kv_or4(sign << 4 * a);
+    sign = kv_or4(sign >> 2 * a);
     *(uint32_t *)(tile + h * 4096 + r * 64 + lane % 16 * 4) = m;
     tile[KVL_T5_SIGN + h * 1024 + r * 16 + lane % 16] = (uint8_t)(sign >> 8 * a);
     if (lane % 16 == 0) {
@@ -283,7 +304,7 @@ static __device__ __forceinline__ void kv_put_t3_value(unsigned char *tile, int 
     }
     tile[KVL_T3_HI + kv_plane(4 * w + a % 2 * 2 + m, r)] = (uint8_t)(hi >> 8 * m);
     if (lane % 16 == 0) {
-        *(uint16_t *)(tile + KVL_T3_SCALE + lane / 16 * 128 + r * 2) = (uint16_t)v->scale;
+        *(uint16_t *)(tile + KVL_T3_SCALE + kv_plane(lane / 16, r) * 2) = (uint16_t)v->scale;
     }
 }
 
@@ -296,7 +317,7 @@ static __device__ __forceinline__ void kv_put_b4_value(unsigned char *tile, int 
         tile[kv_plane(4 * lane + j, r)] = (uint8_t)(c | d << 4);
     }
     if (lane % 2 == 0) {
-        tile[KVL_B4_STEP + lane / 2 * KVL_ROWS + r] = (uint8_t)v->scale;
+        tile[KVL_B4_STEP + kv_plane(lane / 2, r)] = (uint8_t)v->scale;
     }
 }
 
@@ -376,9 +397,28 @@ static __device__ __forceinline__ void kv_levels5(uint32_t x, uint32_t *lo, uint
 
 /* ---- eight neighbours, for prefill ---- */
 
-/* T3 codes, two low bits each in lo (16 bits), the third bits of elements 2 j + s in bits
- * 4 j + s of hi. */
-static __device__ __forceinline__ uint4 kv_eight3(uint32_t lo, uint32_t hi, uint32_t scale)
+/* Of codes in nibbles. */
+static __device__ __forceinline__ uint4 kv_eight3(uint32_t x, uint32_t scale)
+{
+    uint32_t l0, h0, l1, h1;
+    kv_levels3(x, &l0, &h0);
+    kv_levels3(x >> 16, &l1, &h1);
+    return make_uint4(kv_mul(prmt(l0, h0, 0x5140), scale), kv_mul(prmt(l0, h0, 0x7362), scale),
+                      kv_mul(prmt(l1, h1, 0x5140), scale), kv_mul(prmt(l1, h1, 0x7362), scale));
+}
+
+/* Nibbles with codes, of word i of the three that have 32 (i = 3: of their spare bits). */
+static __device__ __forceinline__ uint32_t kv_nibbles3(uint32_t x, uint32_t y, uint32_t z, int i)
+{
+    if (i < 3) {
+        return (i == 0 ? x : i == 1 ? y : z) & 0x77777777;
+    }
+    return (x >> 3 & 0x11111111) | (y >> 2 & 0x22222222) | (z >> 1 & 0x44444444);
+}
+
+/* T3 codes of values, two low bits each in lo (16 bits), the third bits of elements 2 j + s in
+ * bits 4 j + s of hi. */
+static __device__ __forceinline__ uint32_t kv_spread3(uint32_t lo, uint32_t hi)
 {
     lo = (lo | lo << 8) & 0x00ff00ff;
     lo = (lo | lo << 4) & 0x0f0f0f0f;
@@ -386,12 +426,7 @@ static __device__ __forceinline__ uint4 kv_eight3(uint32_t lo, uint32_t hi, uint
     hi = (hi | hi << 8) & 0x00330033;
     hi = (hi | hi << 4) & 0x03030303;
     hi = (hi | hi << 3) & 0x11111111;
-    const uint32_t x = lo | hi << 2;
-    uint32_t l0, h0, l1, h1;
-    kv_levels3(x, &l0, &h0);
-    kv_levels3(x >> 16, &l1, &h1);
-    return make_uint4(kv_mul(prmt(l0, h0, 0x5140), scale), kv_mul(prmt(l0, h0, 0x7362), scale),
-                      kv_mul(prmt(l1, h1, 0x5140), scale), kv_mul(prmt(l1, h1, 0x7362), scale));
+    return lo | hi << 2;
 }
 
 static __device__ __forceinline__ uint32_t kv_twice(uint32_t half)
@@ -405,9 +440,8 @@ static __device__ __forceinline__ uint4 kv_key8(enum kvq_kind k, const unsigned 
 {
     const int h = u / 16, j = u % 16, a = u % 4;
     if (k == KVQ_T3) {
-        const uint32_t hi = *(const uint32_t *)(tile + KVL_T3_HI + h * 1024 + r * 16 + j / 4 * 4);
-        return kv_eight3(*(const uint16_t *)(tile + h * 2048 + r * 32 + 2 * j),
-                         hi >> (a % 2 * 16 + a / 2 * 2) & 0x3333,
+        const uint32_t *w = (const uint32_t *)(tile + r * KVL_T3_KEY + j / 4 * 24 + h * 12);
+        return kv_eight3(kv_nibbles3(w[0], w[1], w[2], a),
                          kv_twice(*(const uint16_t *)(tile + KVL_T3_SCALE + r * 4 + 2 * h)));
     }
     if (k == KVQ_T5) {
@@ -421,7 +455,8 @@ static __device__ __forceinline__ uint4 kv_key8(enum kvq_kind k, const unsigned 
                          prmt(l1, h1, 0x7362)};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            v[i] = kv_mul(v[i] ^ (s << (15 - 4 * a - i) & 0x80008000), n);
+            const uint32_t neg = prmt(s << (2 * a + i / 2), 0, i % 2 ? 0x3424 : 0x1404);
+            v[i] = kv_mul(v[i] ^ (neg & 0x80008000), n);
         }
         return make_uint4(v[0], v[1], v[2], v[3]);
     }
@@ -441,7 +476,7 @@ static __device__ __forceinline__ uint4 kv_value8(enum kvq_kind k, const unsigne
     if (k == KVQ_T3) {
         const int w = u / 4, a = u % 4, m = a / 2;
         const uint32_t n =
-            kv_twice(*(const uint16_t *)(tile + KVL_T3_SCALE + u / 16 * 128 + r * 2));
+            kv_twice(*(const uint16_t *)(tile + KVL_T3_SCALE + kv_plane(u / 16, r) * 2));
         uint32_t lo = 0, hi = 0;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
@@ -453,9 +488,9 @@ static __device__ __forceinline__ uint4 kv_value8(enum kvq_kind k, const unsigne
             const uint32_t c = tile[KVL_T3_HI + kv_plane(4 * w + a % 2 * 2 + j, r)] >> 4 * m;
             hi |= ((c & 3) | (c & 12) << 2) << 8 * j;
         }
-        return kv_eight3(lo, hi, n);
+        return kv_eight3(kv_spread3(lo, hi), n);
     }
-    const uint32_t step = kv_twice((uint32_t)tile[KVL_B4_STEP + u / 2 * KVL_ROWS + r] << 8);
+    const uint32_t step = kv_twice((uint32_t)tile[KVL_B4_STEP + kv_plane(u / 2, r)] << 8);
     const uint32_t zero = kv_mul(step, 0xce00ce00); /* -24 */
 #pragma unroll
     for (int j = 0; j < 4; j++) {

@@ -30,6 +30,7 @@ struct alignas(16) shared_one {
     float scale[2][8];        /* of what was summed under the one before */
     float sum[8];
     int pos[8]; /* of each query */
+    alignas(16) struct kv_scale by[16]; /* of queries of packed formats */
     struct attn_jobs jobs;
     uint64_t full[2][ONE_SLOTS], empty[2][ONE_SLOTS]; /* keys, values */
     uint64_t ready[2], used[2];                       /* weights */
@@ -151,7 +152,7 @@ static __device__ __forceinline__ void one_prepare_keys(const struct decode_args
                          lane);
         } else if (F8 == AT_PACKED) {
             kv_turn(kvq_of(a.kv, 0), false, x, lane);
-            kv_store_query(kvq_of(a.kv, 0), sh->q, item, x, lane);
+            kv_store_query(a.kv, sh->q, item, x, sh->by, lane);
         } else {
             store_query<F8 == AT_F8>(sh->q, item, x, lane);
         }
@@ -169,12 +170,12 @@ static __device__ void one_keys(const struct decode_args &a, struct shared_one *
     const int warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
     const int key_row = warp * 16 * KEY_TILES; /* of the split */
     const int slot_bytes = tile_bytes<F8>(a, 0);
-    const uint32_t q_at =
-        smem_addr(sh->q) + (uint32_t)((lane & 7) * 512 + (((lane >> 3) ^ lane) & 7) * 16);
+    const struct kv_queries tile = {sh->q, sh->by};
     const uint32_t ready = smem_addr(sh->ready), used = smem_addr(sh->used);
     struct ring ring = one_ring(a, sh, smem_addr(slots), 0);
     unsigned char *scratch = (unsigned char *)(sh + 1);
     struct kv_query q;
+    q.scale = sh->by;
     int job = -1, head = -1, turn = 0;
     uint32_t phase = 1; /* of `used` of buffer 0, and of buffer 1 after it */
     struct attn_unit u;
@@ -194,7 +195,7 @@ static __device__ void one_keys(const struct decode_args &a, struct shared_one *
         if (!again) {
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                ldmatrix_x4(q.f + 4 * i, (q_at ^ (uint32_t)(i % 2 * 64)) + (uint32_t)(i / 2 * 128));
+                kv_query_at((enum be_kv)KV, tile, 0, i, q.f + 4 * i, lane);
             }
         }
         job = u.job;
@@ -373,8 +374,12 @@ static __device__ void one_values(const struct decode_args &a, struct shared_one
                     workers_sync();
                 }
                 const int n = keys - HALF * i;
-                if (F8 == AT_PACKED) {
-                    packed_values<1, WARPS, 1>((enum be_kv)KV, o, l, slot, p_at, HALF * i, n, warp, lane);
+                if (F8 == AT_PACKED && n >= HALF) {
+                    packed_values<1, WARPS, 1, true>((enum be_kv)KV, o, l, slot, p_at, HALF * i,
+                                                     HALF, warp, lane);
+                } else if (F8 == AT_PACKED) {
+                    packed_values<1, WARPS, 1, false>((enum be_kv)KV, o, l, slot, p_at, HALF * i, n,
+                                                      warp, lane);
                 } else if (n >= HALF) {
                     values<F8, 1, true>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes), p_at,
                                         HALF * i, HALF, warp, lane);
@@ -444,6 +449,9 @@ __global__ void __launch_bounds__(ONE_THREADS, 1) attn_one_kernel(const struct d
     }
     for (int i = tid; i < 4096 / 16; i += ONE_THREADS) { /* queries that a tile lacks */
         *(uint4 *)(sh->q + 16 * i) = make_uint4(0, 0, 0, 0);
+    }
+    if (tid < 16) {
+        sh->by[tid] = {0, 0};
     }
     __syncthreads();
     const uint32_t total = (uint32_t)sh->jobs.total;

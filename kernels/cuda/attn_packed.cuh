@@ -26,27 +26,77 @@ static __device__ __forceinline__ struct kv_lane kv_kept(const unsigned char *fr
     return v;
 }
 
-/* Place, among the 128 of a half, at which the fragments of keys have element j. */
-static __device__ __forceinline__ int kv_place(enum kvq_kind k, int j)
+/* Keys of levels are multiplied as whole numbers, 128 h + l with bytes h and l, and queries are
+ * made such numbers too, of 14 bits and a sign, by half: the products h h and h l + l h are exact,
+ * l l is left out (1e-4 of a score's spread at most). */
+static __device__ __forceinline__ bool kv_whole(enum be_kv kv)
 {
-    const int t = j / 32, e = j % 32;
-    /* Step of 16 and number among the lane's four. */
-    const int step = k == KVQ_T3 ? e / 16 * 4 + e % 2 * 2 + e % 16 / 8 : e / 4;
-    const int i = k == KVQ_T3 ? e % 8 / 2 : e % 4;
-    return step * 16 + 2 * t + i % 2 + i / 2 * 8;
+    return kv == BE_KV_K3V3 || kv == BE_KV_K5V3;
 }
 
-/* A turned query as fp16 in the order of the keys' fragments; units swizzled by row. */
-static __device__ __forceinline__ void kv_store_query(enum kvq_kind k, unsigned char *q, int row,
-                                                      const float *x, int lane)
+/* Queries of a step's rows in shared memory, 512 bytes each, and what scales the sums of their
+ * halves: for either half and query, a factor and what is added before. */
+struct kv_scale {
+    float by, plus;
+};
+
+/* 16 bytes of a whole query: h, l of elements 32 t + 8 step ... + 7 of a half. */
+static __device__ __forceinline__ int kv_whole_unit(int row, int half, int step, int t)
 {
+    return row * 512 + ((half * 16 + step * 4 + t) ^ (row & 1) * 4) * 16;
+}
+
+static __device__ __forceinline__ void kv_store_whole(enum be_kv kv, unsigned char *q, int row,
+                                                      const float *x, struct kv_scale *scale,
+                                                      int lane)
+{
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        most = fmaxf(most, fabsf(x[i]));
+    }
+#pragma unroll
+    for (int i = 1; i < 16; i *= 2) {
+        most = fmaxf(most, __shfl_xor_sync(AT_ALL, most, i));
+    }
+    const float by = most > 1e-30f ? __fdiv_rn(16319, most) : 0;
+    uint32_t h[2] = {0, 0}, l[2] = {0, 0};
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int n = __float2int_rn(__fmul_rn(x[i], by)), high = (n + 64) >> 7;
+        h[i / 4] |= (uint32_t)(high & 255) << i % 4 * 8;
+        l[i / 4] |= (uint32_t)((n - 128 * high) & 255) << i % 4 * 8;
+        sum += n;
+    }
+#pragma unroll
+    for (int i = 1; i < 16; i *= 2) {
+        sum += __shfl_xor_sync(AT_ALL, sum, i);
+    }
+    *(uint4 *)(q + kv_whole_unit(row, lane / 16, lane % 4, lane % 16 / 4)) =
+        make_uint4(h[0], h[1], l[0], l[1]);
+    if (lane % 16 == 0) {
+        const float level = kv == BE_KV_K3V3 ? KV_I3 : KV_I5;
+        scale[lane / 16 * 8].by = __fdiv_rn(__fmul_rn(most, 128), __fmul_rn(16319, level));
+        scale[lane / 16 * 8].plus = kv == BE_KV_K3V3 ? 0 : __fmul_rn((float)sum, 64.5f / 128);
+    }
+}
+
+/* A turned query as the keys' fragments want it; row: of all tiles. scales: of tiles. */
+static __device__ __forceinline__ void kv_store_query(enum be_kv kv, unsigned char *q, int row,
+                                                      const float *x, struct kv_scale *scale,
+                                                      int lane)
+{
+    if (kv_whole(kv)) {
+        kv_store_whole(kv, q, row, x, scale + row / 8 * 16 + row % 8, lane);
+        return;
+    }
+    /* fp16, units swizzled by row; as fp8 keys: elements 4 t ... 4 t + 3 of 16. */
     unsigned char *to = q + row * 512;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const int j = lane % 16 * 8 + i;
-        /* As fp8 keys: elements 4 t ... 4 t + 3 of 16. */
-        const int at =
-            k == KVQ_B8 ? j / 16 * 16 + j % 16 / 4 * 2 + j % 2 + j % 4 / 2 * 8 : kv_place(k, j);
+        const int at = j / 16 * 16 + j % 16 / 4 * 2 + j % 2 + j % 4 / 2 * 8;
         const int d = lane / 16 * 128 + at;
         *(uint16_t *)(to + d / 64 * 128 + (((d / 8) ^ row) & 7) * 16 + d % 8 * 2) =
             f16_of_f32(x[i]);
@@ -55,140 +105,157 @@ static __device__ __forceinline__ void kv_store_query(enum kvq_kind k, unsigned 
 
 /* ---- keys ---- */
 
-/* Two steps of 16 elements: fragments f of two rows, from eight codes each. */
-static __device__ __forceinline__ void kv_steps3(uint32_t x, int up, uint32_t (*f)[4])
-{
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint32_t lo, hi;
-        kv_levels3(x >> 16 * i, &lo, &hi);
-        f[i][up] = prmt(lo, hi, 0x5140);
-        f[i][up + 2] = prmt(lo, hi, 0x7362);
-    }
-}
-
-static __device__ __forceinline__ void kv_steps5(uint32_t x, uint32_t signs, int pair, int up,
-                                                 uint32_t (*f)[4])
-{
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint32_t lo, hi;
-        kv_levels5(x >> 16 * i, &lo, &hi);
-        f[i][up] = prmt(lo, hi, 0x5140) ^ (signs << (15 - pair - 2 * i) & 0x80008000);
-        f[i][up + 2] = prmt(lo, hi, 0x7362) ^ (signs << (14 - pair - 2 * i) & 0x80008000);
-    }
-}
-
-/* Queries in shared memory: of tile n at q0 + 4096 n, units swizzled by row. */
+/* Tiles of queries in shared memory, 4,096 bytes and 16 scales each. */
 struct kv_queries {
-    uint32_t q0;
+    const unsigned char *q;
+    const struct kv_scale *scale;
 };
-/* Or a tile's fragments in registers, two for 16 elements. */
+/* Or one tile's fragments in registers, four for 32 elements. */
 struct kv_query {
     uint32_t f[32];
+    const struct kv_scale *scale;
 };
 
-static __device__ __forceinline__ void kv_query_at(const struct kv_queries &q, int n, int i,
-                                                   uint32_t *b)
+static __device__ __forceinline__ void kv_query_at(enum be_kv kv, const struct kv_queries &q, int n,
+                                                   int i, uint32_t *b, int lane)
 {
-    ldmatrix_x4(b, (q.q0 ^ (uint32_t)(i % 2 * 64)) + (uint32_t)(i / 2 * 128 + n * 4096));
+    const unsigned char *tile = q.q + n * 4096;
+    if (kv_whole(kv)) {
+        const uint4 v = *(const uint4 *)(tile + kv_whole_unit(lane / 4, i / 4, i % 4, lane % 4));
+        b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
+    } else {
+        const int at = (lane & 7) * 512 + i / 2 * 128 + ((i % 2 * 4 + (lane >> 3)) ^ (lane & 7)) * 16;
+        ldmatrix_x4(b, smem_addr(tile + at));
+    }
 }
 
-static __device__ __forceinline__ void kv_query_at(const struct kv_query &q, int n, int i,
-                                                   uint32_t *b)
+static __device__ __forceinline__ void kv_query_at(enum be_kv kv, const struct kv_query &q, int n,
+                                                   int i, uint32_t *b, int lane)
 {
-    (void)n;
+    (void)kv, (void)n, (void)lane;
 #pragma unroll
     for (int x = 0; x < 4; x++) {
         b[x] = q.f[4 * i + x];
     }
 }
 
-/* acc += a tile of 16 keys times the query tiles, over elements 32 i of the row. */
+/* Sums of a half in whole numbers, by two weights. */
+template <int TILES> struct kv_sums {
+    int32_t hh[TILES][4], hl[TILES][4];
+};
+
+/* sums += a tile of 16 keys, in bytes h and l, times the query tiles, over elements of step i. */
 template <int TILES, class Q>
-static __device__ __forceinline__ void kv_mma(float (*acc)[4], const uint32_t (*f)[4], const Q &q,
-                                              int i)
+static __device__ __forceinline__ void kv_mma_whole(struct kv_sums<TILES> *sum, const uint32_t *h,
+                                                    const uint32_t *l, enum be_kv kv, const Q &q,
+                                                    int i, int lane)
 {
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
         uint32_t b[4];
-        kv_query_at(q, n, i, b);
-        mma_f16(acc[n], f[0], b[0], b[1], acc[n]);
-        mma_f16(acc[n], f[1], b[2], b[3], acc[n]);
+        kv_query_at(kv, q, n, i, b, lane);
+        mma_s8(sum->hh[n], h, b[0], b[1], sum->hh[n]);
+        mma_s8(sum->hl[n], h, b[2], b[3], sum->hl[n]);
+        mma_s8(sum->hl[n], l, b[0], b[1], sum->hl[n]);
     }
 }
 
 /* s += the rows' scales times what their half gave. */
-template <int TILES>
-static __device__ __forceinline__ void kv_scaled(float (*s)[4], const float (*acc)[4],
-                                                 const unsigned char *scale)
+template <int TILES, class Q>
+static __device__ __forceinline__ void kv_scaled(float (*s)[4], const struct kv_sums<TILES> *sum,
+                                                 const Q &q, int half, const unsigned char *scale,
+                                                 int t)
 {
     const float a = halves(*(const uint16_t *)scale).x;
     const float b = halves(*(const uint16_t *)(scale + 32)).x; /* eight rows on */
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
-        s[n][0] = fmaf(acc[n][0], a, s[n][0]);
-        s[n][1] = fmaf(acc[n][1], a, s[n][1]);
-        s[n][2] = fmaf(acc[n][2], b, s[n][2]);
-        s[n][3] = fmaf(acc[n][3], b, s[n][3]);
+        const float4 c = *(const float4 *)(q.scale + n * 16 + half * 8 + 2 * t);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float all = (float)(sum->hh[n][i] * 128 + sum->hl[n][i]);
+            const float by = __fmul_rn(i < 2 ? a : b, i % 2 ? c.z : c.x);
+            s[n][i] = fmaf(__fadd_rn(all, i % 2 ? c.w : c.y), by, s[n][i]);
+        }
     }
 }
 
 template <int TILES, class Q>
 static __device__ __forceinline__ void scores_t3(float (*s)[4], const unsigned char *slot,
-                                                 const Q &q, int row, int t)
+                                                 const Q &q, int row, int lane)
 {
+    const int t = lane % 4;
+    uint32_t w[2][6]; /* of rows 8 apart: three of either half */
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float acc[TILES][4] = {};
-        uint2 lo[2];
-        uint32_t hi[2];
+    for (int r = 0; r < 2; r++) {
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            lo[r] = *(const uint2 *)(slot + h * 2048 + (row + 8 * r) * 32 + 8 * t);
-            hi[r] = *(const uint32_t *)(slot + KVL_T3_HI + h * 1024 + (row + 8 * r) * 16 + 4 * t);
+        for (int i = 0; i < 3; i++) {
+            const uint2 v =
+                *(const uint2 *)(slot + (row + 8 * r) * KVL_T3_KEY + t * 24 + 8 * i);
+            w[r][2 * i] = v.x;
+            w[r][2 * i + 1] = v.y;
         }
+    }
 #pragma unroll
-        for (int i = 0; i < 4; i++) { /* bits i / 2 of words, i % 2 of codes */
-            uint32_t f[2][4];
+    for (int half = 0; half < 2; half++) {
+        struct kv_sums<TILES> sum = {};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t h[4], l[4];
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const uint32_t w = i / 2 ? lo[r].y : lo[r].x;
-                const uint32_t third = i < 2 ? hi[r] << (2 - i) : hi[r] >> (i - 2);
-                kv_steps3((w >> i % 2 * 2 & 0x33333333) | (third & 0x44444444), r, f);
+                const uint32_t *v = w[r] + 3 * half;
+                const uint32_t x = kv_nibbles3(v[0], v[1], v[2], i);
+                h[r] = prmt(KV_I3_H0, KV_I3_H1, x);
+                l[r] = prmt(KV_I3_L0, KV_I3_L1, x);
+                h[r + 2] = prmt(KV_I3_H0, KV_I3_H1, x >> 16);
+                l[r + 2] = prmt(KV_I3_L0, KV_I3_L1, x >> 16);
             }
-            kv_mma<TILES>(acc, f, q, 4 * h + i);
+            kv_mma_whole<TILES>(&sum, h, l, BE_KV_K3V3, q, 4 * half + i, lane);
         }
-        kv_scaled<TILES>(s, acc, slot + KVL_T3_SCALE + row * 4 + 2 * h);
+        kv_scaled<TILES>(s, &sum, q, half, slot + KVL_T3_SCALE + row * 4 + 2 * half, t);
     }
+}
+
+/* Four magnitudes in nibbles, those with m set negative. */
+static __device__ __forceinline__ void kv_levels5_whole(uint32_t x, uint32_t m, uint32_t *h,
+                                                        uint32_t *l)
+{
+    const uint32_t y = x ^ 0x88888888;
+    *h = (prmt(KV_I5_H0, KV_I5_H1, x) | prmt(KV_I5_H2, KV_I5_H3, y)) ^ m;
+    *l = (prmt(KV_I5_L0, KV_I5_L1, x) | prmt(KV_I5_L2, KV_I5_L3, y)) ^ m;
 }
 
 template <int TILES, class Q>
 static __device__ __forceinline__ void scores_t5(float (*s)[4], const unsigned char *slot,
-                                                 const Q &q, int row, int t)
+                                                 const Q &q, int row, int lane)
 {
+    const int t = lane % 4;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float acc[TILES][4] = {};
+    for (int half = 0; half < 2; half++) {
+        struct kv_sums<TILES> sum = {};
         uint4 m[2];
         uint32_t signs[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            m[r] = *(const uint4 *)(slot + h * 4096 + (row + 8 * r) * 64 + 16 * t);
+            m[r] = *(const uint4 *)(slot + half * 4096 + (row + 8 * r) * 64 + 16 * t);
             signs[r] =
-                *(const uint32_t *)(slot + KVL_T5_SIGN + h * 1024 + (row + 8 * r) * 16 + 4 * t);
+                *(const uint32_t *)(slot + KVL_T5_SIGN + half * 1024 + (row + 8 * r) * 16 + 4 * t);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            uint32_t f[2][4];
+            uint32_t h[4], l[4];
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const uint32_t w = i == 0 ? m[r].x : i == 1 ? m[r].y : i == 2 ? m[r].z : m[r].w;
-                kv_steps5(w, signs[r], 4 * i, r, f);
+                const uint32_t x = i == 0 ? m[r].x : i == 1 ? m[r].y : i == 2 ? m[r].z : m[r].w;
+                /* The sign of each byte, eight times. */
+                kv_levels5_whole(x, prmt(signs[r] << 2 * i, 0, 0xba98), &h[r], &l[r]);
+                kv_levels5_whole(x >> 16, prmt(signs[r] << (2 * i + 1), 0, 0xba98), &h[r + 2],
+                                 &l[r + 2]);
             }
-            kv_mma<TILES>(acc, f, q, 4 * h + i);
+            kv_mma_whole<TILES>(&sum, h, l, BE_KV_K5V3, q, 4 * half + i, lane);
         }
-        kv_scaled<TILES>(s, acc, slot + KVL_T5_SCALE + row * 4 + 2 * h);
+        kv_scaled<TILES>(s, &sum, q, half, slot + KVL_T5_SCALE + row * 4 + 2 * half, t);
     }
 }
 
@@ -219,7 +286,13 @@ static __device__ __forceinline__ void scores_b8(float (*s)[4], const unsigned c
             f[x / 2][x % 2] = kv_fma(prmt(r[x], 0x64646464, 0x4140), step, zero);
             f[x / 2][x % 2 + 2] = kv_fma(prmt(r[x], 0x64646464, 0x4342), step, zero);
         }
-        kv_mma<TILES>(s, f, q, i);
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            uint32_t b[4];
+            kv_query_at(BE_KV_K8V4, q, n, i, b, lane);
+            mma_f16(s[n], f[0], b[0], b[1], s[n]);
+            mma_f16(s[n], f[1], b[2], b[3], s[n]);
+        }
     }
 }
 
@@ -233,9 +306,9 @@ static __device__ __forceinline__ void packed_scores(enum be_kv kv, float (*s)[T
     for (int m = 0; m < KEYS; m++) {
         const int mine = row + 16 * m + lane / 4;
         if (kv == BE_KV_K3V3) {
-            scores_t3<TILES>(s[m], slot, q, mine, lane % 4);
+            scores_t3<TILES>(s[m], slot, q, mine, lane);
         } else if (kv == BE_KV_K5V3) {
-            scores_t5<TILES>(s[m], slot, q, mine, lane % 4);
+            scores_t5<TILES>(s[m], slot, q, mine, lane);
         } else {
             scores_b8<TILES>(s[m], slot, q, mine, lane);
         }
@@ -244,18 +317,46 @@ static __device__ __forceinline__ void packed_scores(enum be_kv kv, float (*s)[T
 
 /* ---- values ---- */
 
-/* Fragments of 32 elements (those of `warp`, two tiles of 16) of 16 keys, chunk `c` of the
- * slot. Rows g and g + 8 of tile m are elements 16 m + 2 g, 16 m + 2 g + 1, as fp8 has them. */
-static __device__ __forceinline__ void values_t3(uint32_t (*f)[4], const unsigned char *slot, int c,
-                                                 int warp, int lane)
+/* What a lane needs of a slot's values: words of 16 keys each, of which it has four. */
+struct kv_words {
+    uint4 a, b;         /* T3: low bits, third bits; B4: of both tiles */
+    uint4 scale, scale2; /* T3: fp16 of keys; B4: steps of both tiles */
+};
+
+static __device__ __forceinline__ uint32_t kv_word(uint4 v, int c)
+{
+    return c == 0 ? v.x : c == 1 ? v.y : c == 2 ? v.z : v.w;
+}
+
+static __device__ __forceinline__ struct kv_words kv_load_values(enum be_kv kv,
+                                                                 const unsigned char *slot,
+                                                                 int warp, int lane)
 {
     const int g = lane / 4, t = lane % 4;
-    const uint32_t lo = *(const uint32_t *)(slot + kv_plane(8 * warp + g, 16 * c + 4 * t));
-    const uint32_t hi =
-        *(const uint32_t *)(slot + KVL_T3_HI + kv_plane(4 * warp + g / 2, 16 * c + 4 * t)) >>
-        g % 2 * 2;
-    const uint2 scale =
-        *(const uint2 *)(slot + KVL_T3_SCALE + warp / 4 * 128 + (16 * c + 4 * t) * 2);
+    struct kv_words w;
+    slot += 16 * t;
+    if (kv == BE_KV_K8V4) {
+        w.a = *(const uint4 *)(slot + (16 * warp + g) * KVL_ROWS);
+        w.b = *(const uint4 *)(slot + (16 * warp + 8 + g) * KVL_ROWS);
+        w.scale = *(const uint4 *)(slot + KVL_B4_STEP + 2 * warp * KVL_ROWS);
+        w.scale2 = *(const uint4 *)(slot + KVL_B4_STEP + (2 * warp + 1) * KVL_ROWS);
+    } else {
+        const unsigned char *scale = slot + KVL_T3_SCALE + warp / 4 * 128 + 16 * t;
+        w.a = *(const uint4 *)(slot + (8 * warp + g) * KVL_ROWS);
+        w.b = *(const uint4 *)(slot + KVL_T3_HI + (4 * warp + g / 2) * KVL_ROWS);
+        w.scale = *(const uint4 *)scale;
+        w.scale2 = *(const uint4 *)(scale + 16);
+    }
+    return w;
+}
+
+/* Fragments of 32 elements (those of `warp`, two tiles of 16) of 16 keys, chunk `c` of the
+ * slot. Rows g and g + 8 of tile m are elements 16 m + 2 g, 16 m + 2 g + 1, as fp8 has them.
+ * The scales are the weights' affair. */
+static __device__ __forceinline__ void values_t3(uint32_t (*f)[4], const struct kv_words &w, int c,
+                                                 int lane)
+{
+    const uint32_t lo = kv_word(w.a, c), hi = kv_word(w.b, c) >> (lane / 4 % 2 * 2);
 #pragma unroll
     for (int up = 0; up < 2; up++) {
         const uint32_t x = (lo >> 2 * up & 0x33333333) | (hi << (2 - up) & 0x44444444);
@@ -263,20 +364,17 @@ static __device__ __forceinline__ void values_t3(uint32_t (*f)[4], const unsigne
         for (int i = 0; i < 2; i++) { /* keys 4 t, 4 t + 1; 4 t + 2, 4 t + 3 */
             uint32_t l, h;
             kv_levels3(x >> 16 * i, &l, &h);
-            f[0][up + 2 * i] = kv_mul(prmt(l, h, 0x6240), i ? scale.y : scale.x);
-            f[1][up + 2 * i] = kv_mul(prmt(l, h, 0x7351), i ? scale.y : scale.x);
+            f[0][up + 2 * i] = prmt(l, h, 0x6240);
+            f[1][up + 2 * i] = prmt(l, h, 0x7351);
         }
     }
 }
 
-static __device__ __forceinline__ void values_b4(uint32_t (*f)[4], const unsigned char *slot, int c,
-                                                 int warp, int lane)
+static __device__ __forceinline__ void values_b4(uint32_t (*f)[4], const struct kv_words &v, int c)
 {
-    const int g = lane / 4, t = lane % 4, at = 16 * c + 4 * t;
 #pragma unroll
     for (int m = 0; m < 2; m++) {
-        const uint32_t w = *(const uint32_t *)(slot + kv_plane(16 * warp + 8 * m + g, at));
-        const uint32_t e = *(const uint32_t *)(slot + KVL_B4_STEP + (2 * warp + m) * KVL_ROWS + at);
+        const uint32_t w = kv_word(m ? v.b : v.a, c), e = kv_word(m ? v.scale2 : v.scale, c);
 #pragma unroll
         for (int i = 0; i < 2; i++) { /* keys 4 t, 4 t + 2; 4 t + 1, 4 t + 3 */
             const uint32_t step = prmt(e, 0, i ? 0x3414 : 0x2404);
@@ -288,9 +386,32 @@ static __device__ __forceinline__ void values_b4(uint32_t (*f)[4], const unsigne
     }
 }
 
+/* weigh_values, with weights times the keys' scales (of the lane's four of 16, twice). */
+template <int NT, int SUMS, int WARPS>
+static __device__ __forceinline__ void weigh_scaled(float (*o)[NT][4], float (*l)[4],
+                                                    const uint32_t (&f)[2][2][4], uint32_t p,
+                                                    uint4 scale, int warp)
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        uint32_t b[4];
+        ldmatrix_x4_trans(b, p + (uint32_t)(n * 2048));
+        b[0] = kv_mul(b[0], scale.x);
+        b[1] = kv_mul(b[1], scale.y);
+        b[2] = kv_mul(b[2], scale.z);
+        b[3] = kv_mul(b[3], scale.w);
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            mma_f16(o[m][n], f[0][m], b[0], b[1], o[m][n]);
+            mma_f16(o[m][n], f[1][m], b[2], b[3], o[m][n]);
+        }
+    }
+    sum_weights<NT, SUMS, WARPS>(l, p, warp);
+}
+
 /* o += values (32 elements of this warp) * weights, over n keys of the slot (a multiple of
- * 32), key0 ... of the split; l += weights, of the query tiles that the warp has. */
-template <int NT, int WARPS, int SUMS>
+ * 32), key0 ... of the split; l += weights, of the query tiles that the warp has. WHOLE: all. */
+template <int NT, int WARPS, int SUMS, bool WHOLE>
 static __device__ __forceinline__ void packed_values(enum be_kv kv, float (*o)[NT][4],
                                                      float (*l)[4], const unsigned char *slot,
                                                      uint32_t p, int key0, int n_keys, int warp,
@@ -300,18 +421,23 @@ static __device__ __forceinline__ void packed_values(enum be_kv kv, float (*o)[N
     const int j = lane % 16;
     const int key = j % 8 / 2 * 4 + (kv == BE_KV_K8V4 ? j / 8 + j % 2 * 2 : j / 8 * 2 + j % 2);
     const uint32_t p0 = p + (uint32_t)((key0 + (lane & 16) + key) * 16);
-#pragma unroll 1
-    for (int k = 0; k < KVL_ROWS && k < n_keys; k += 32) {
-        uint32_t f[2][2][4]; /* [step][tile of 16 elements] */
+    const struct kv_words w = kv_load_values(kv, slot, warp, lane);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            if (kv == BE_KV_K8V4) {
-                values_b4(f[i], slot, k / 16 + i, warp, lane);
-            } else {
-                values_t3(f[i], slot, k / 16 + i, warp, lane);
-            }
+    for (int k = 0; k < KVL_ROWS; k += 32) {
+        if (!WHOLE && k >= n_keys) {
+            break;
         }
-        weigh_values<NT, SUMS, WARPS>(o, l, f, p0 + (uint32_t)(k * 16), warp);
+        uint32_t f[2][2][4]; /* [step][tile of 16 elements] */
+        if (kv == BE_KV_K8V4) {
+            values_b4(f[0], w, k / 16);
+            values_b4(f[1], w, k / 16 + 1);
+            weigh_values<NT, SUMS, WARPS>(o, l, f, p0 + (uint32_t)(k * 16), warp);
+        } else {
+            values_t3(f[0], w, k / 16, lane);
+            values_t3(f[1], w, k / 16 + 1, lane);
+            const uint4 scale = k ? w.scale2 : w.scale;
+            weigh_scaled<NT, SUMS, WARPS>(o, l, f, p0 + (uint32_t)(k * 16), scale, warp);
+        }
     }
 }
 

@@ -181,8 +181,25 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
     }
 }
 
-/* o += values * weights of 32 keys, whose fragments f are [step][tile of 16 elements] and whose
- * weights lie at p, tile behind tile; l += the weights, of the query tiles that the warp has. */
+/* l += the weights of 32 keys, which lie at p, tile behind tile, of the tiles the warp has. */
+template <int NT, int SUMS, int WARPS>
+static __device__ __forceinline__ void sum_weights(float (*l)[4], uint32_t p, int warp)
+{
+    const uint32_t ones[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};
+#pragma unroll
+    for (int i = 0; i < SUMS; i++) {
+        const int n = warp + WARPS * i;
+        if (n < NT) {
+            uint32_t b[4];
+            ldmatrix_x4_trans(b, p + (uint32_t)(n * 2048));
+            mma_f16(l[i], ones, b[0], b[1], l[i]);
+            mma_f16(l[i], ones, b[2], b[3], l[i]);
+        }
+    }
+}
+
+/* o += values * weights of 32 keys, whose fragments f are [step][tile of 16 elements]; and
+ * sum_weights. */
 template <int NT, int SUMS, int WARPS>
 static __device__ __forceinline__ void weigh_values(float (*o)[NT][4], float (*l)[4],
                                                     const uint32_t (&f)[2][2][4], uint32_t p,
@@ -198,17 +215,7 @@ static __device__ __forceinline__ void weigh_values(float (*o)[NT][4], float (*l
             mma_f16(o[m][n], f[1][m], b[2], b[3], o[m][n]);
         }
     }
-    const uint32_t ones[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};
-#pragma unroll
-    for (int i = 0; i < SUMS; i++) {
-        const int n = warp + WARPS * i;
-        if (n < NT) {
-            uint32_t b[4];
-            ldmatrix_x4_trans(b, p + (uint32_t)(n * 2048));
-            mma_f16(l[i], ones, b[0], b[1], l[i]);
-            mma_f16(l[i], ones, b[2], b[3], l[i]);
-        }
-    }
+    sum_weights<NT, SUMS, WARPS>(l, p, warp);
 }
 
 #endif

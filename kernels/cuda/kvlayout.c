@@ -27,12 +27,19 @@ static int move(const struct bits *b, int value)
 /* T3: element d of row r; keys. */
 static void t3_key(bool put, uint8_t *tile, int r, int d, int8_t *code)
 {
-    const int h = d / KVQ_HALF, j = d % KVQ_HALF, e = j % 32;
-    const int bit = e % 16 / 2 * 4 + e / 16 * 2 + e % 2;
-    const struct bits lo = {put, tile + h * 2048 + r * 32 + j / 4, 2 * (j % 4), 3};
-    const struct bits hi = {put, tile + KVL_T3_HI + h * 1024 + r * 16 + j / 32 * 4 + bit / 8,
-                            bit % 8, 1};
-    *code = (int8_t)(move(&lo, *code) | move(&hi, *code >> 2) << 2);
+    const int h = d / KVQ_HALF, j = d % KVQ_HALF, i = j % 32 / 8, n = j % 8;
+    uint8_t *at = tile + r * KVL_T3_KEY + j / 32 * 24 + h * 12 + n / 2;
+    if (i < 3) {
+        const struct bits all = {put, at + 4 * i, 4 * (n % 2), 7};
+        *code = (int8_t)move(&all, *code);
+        return;
+    }
+    int v = 0;
+    for (int k = 0; k < 3; k++) {
+        const struct bits one = {put, at + 4 * k, 4 * (n % 2) + 3, 1};
+        v |= move(&one, *code >> k) << k;
+    }
+    *code = (int8_t)v;
 }
 
 /* Values. */
@@ -47,7 +54,7 @@ static void t3_value(bool put, uint8_t *tile, int r, int d, int8_t *code)
 
 static void t5_key(bool put, uint8_t *tile, int r, int d, int8_t *code)
 {
-    const int h = d / KVQ_HALF, j = d % KVQ_HALF, e = j % 32, bit = e / 2 + 16 * (e % 2);
+    const int h = d / KVQ_HALF, j = d % KVQ_HALF, e = j % 32, bit = 8 * (e % 4) + 7 - e / 4;
     const struct bits lo = {put, tile + h * 4096 + r * 64 + j / 2, 4 * (j % 2), 15};
     const struct bits sign = {put, tile + KVL_T5_SIGN + h * 1024 + r * 16 + j / 32 * 4 + bit / 8,
                               bit % 8, 1};
@@ -75,14 +82,14 @@ static void move_scale(enum kvq_kind k, int which, bool put, uint8_t *tile, int 
         /* A step of 2^(e - 127 - bits) as an fp16: its exponent is biased by 15. */
         const int less = 127 - 15 + (k == KVQ_B8 ? 6 : 2);
         uint8_t *p =
-            k == KVQ_B8 ? tile + KVL_B8_STEP + r * 16 + i : tile + KVL_B4_STEP + i * KVL_ROWS + r;
+            k == KVQ_B8 ? tile + KVL_B8_STEP + r * 16 + i : tile + KVL_B4_STEP + cu_kv_plane(i, r);
         if (put) {
             *p = (uint8_t)((*scale - less) * 4);
         }
         *scale = (uint16_t)(*p / 4 + less);
         return;
     }
-    uint8_t *p = which         ? tile + KVL_T3_SCALE + i * 128 + r * 2
+    uint8_t *p = which         ? tile + KVL_T3_SCALE + cu_kv_plane(i, r) * 2
                  : k == KVQ_T3 ? tile + KVL_T3_SCALE + r * 4 + i * 2
                                : tile + KVL_T5_SCALE + r * 4 + i * 2;
     if (put) {

@@ -13,7 +13,7 @@
 #include "engine/impl.h"
 
 #define STATE_MAGIC   0x54535351U /* "QSST" */
-#define STATE_VERSION 2U
+#define STATE_VERSION 3U
 
 struct header {
     uint32_t magic, version;
