@@ -55,10 +55,10 @@ static inline struct attn_in attn_inputs(const struct cu_batch *b, const struct 
 }
 
 /* Decode's launch, otherwise chosen by the shapes where 0: blocks of a multiprocessor,
- * slots of a block's ring, blocks in all, query tiles of a kernel (1, 3, 6, 12). None
- * changes a bit. */
+ * slots of a block's ring, blocks in all, query tiles of a kernel (1, 3, 6, 12), KB that a block
+ * has on their way at once. None changes a bit. */
 struct attn_tune {
-    int per_sm, slots, grid, tiles;
+    int per_sm, slots, grid, tiles, flight;
 };
 cudaError_t attn_decode_tuned(struct cu_ctx *c, const struct cu_batch *b, const struct cu_attn *a,
                               const struct attn_tune *tune);

@@ -50,6 +50,7 @@ struct decode_args {
     enum be_kv kv;
     int slot_bytes, key_bytes, value_bytes; /* of packed formats: of a slot, of tiles */
     int ring_key_bytes, ring_value_bytes;   /* slots of the kernel for one tile, `slots` of each */
+    int flight;                             /* of which so many are on their way at once */
     int group, inverse; /* query heads of a key head; 65536 / group, rounded up */
 };
 
@@ -107,18 +108,17 @@ static __device__ __forceinline__ void workers_sync(void)
 
 /* Where the splits of a block's share lie, in order. */
 struct walk {
-    int at, end; /* the rest of the share */
+    struct attn_place at; /* the rest of the share */
     struct attn_unit u;
     int split; /* next, of u */
     const uint8_t *values;
     int job, number, page, next_page; /* page `number` of the job's table, and the one after */
 };
 
-static __device__ __forceinline__ struct walk walk_from(int at, int end)
+static __device__ __forceinline__ struct walk walk_from(struct attn_place at)
 {
     struct walk k = {};
     k.at = at;
-    k.end = end;
     k.job = -1;
     return k;
 }
@@ -144,7 +144,7 @@ static __device__ __forceinline__ const uint8_t *walk_next(const struct decode_a
 {
     constexpr int of_page = BE_PAGE / AT_SPLIT;
     if (k->split == k->u.split + k->u.n) {
-        if (!next_unit(w, &k->at, k->end, &k->u)) {
+        if (!next_unit(w, &k->at, &k->u)) {
             return NULL;
         }
         k->split = k->u.split;
@@ -776,8 +776,8 @@ static __device__ __forceinline__ void patch_all(const struct decode_args &a,
  * 32 elements. */
 template <bool BULK, int F8, int NT>
 static __device__ __forceinline__ void units(const struct decode_args &a, struct shared<NT> *sh,
-                                             unsigned char *slots, struct ring ring, int at,
-                                             int end, int tid)
+                                             unsigned char *slots, struct ring ring,
+                                             struct attn_place at, int tid)
 {
     typedef struct shape<NT> is;
     const int slot_bytes = slot_size<F8>(a);
@@ -787,7 +787,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
     const uint32_t q_at = smem_addr(sh->q), p_at = smem_addr(sh->p);
     const struct attn_jobs *w = &sh->jobs;
     unsigned char *scratch = (unsigned char *)(sh + 1);
-    struct feed feed = {walk_from(at, end), NULL, 0, 4, 0};
+    struct feed feed = {walk_from(at), NULL, 0, 4, 0};
     for (int i = 1; !BULK && i < ring.slots; i++) {
         fill_async<F8>(a, w, &ring, &feed, tid);
     }
@@ -796,7 +796,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
     struct attn_unit u;
     struct arrival done = {0, 0, 0, 0};
     for (;;) {
-        const bool more = next_unit(w, &at, end, &u);
+        const bool more = next_unit(w, &at, &u);
         if (done.n > 0 && (!more || done.job != u.job || done.head != u.head ||
                            done.group != unit_of(u.split) / GROUP)) {
             combine<F8, GROUP>(a, w, done, scratch, &sh->last, warp, lane, tid);
@@ -1035,20 +1035,20 @@ __global__ void __launch_bounds__((threads<BULK, NT>::all), 1)
     }
     __syncthreads();
     const uint32_t total = (uint32_t)sh->jobs.total;
-    const int at = (int)(total * blockIdx.x / gridDim.x);
-    const int end = (int)(total * (blockIdx.x + 1) / gridDim.x);
+    const struct attn_place at = place_of(&sh->jobs, (int)(total * blockIdx.x / gridDim.x),
+                                          (int)(total * (blockIdx.x + 1) / gridDim.x));
     if (BULK && warp >= WARPS) {
         if (NT > 1) {
             regs_dec<40>();
         }
         if (tid == WORKERS) {
-            fill_bulk<F8>(a, &sh->jobs, ring, walk_from(at, end));
+            fill_bulk<F8>(a, &sh->jobs, ring, walk_from(at));
         }
     } else {
         if (BULK && NT > 1) {
             regs_inc<232>();
         }
-        units<BULK, F8, NT>(a, sh, slots, ring, at, end, tid);
+        units<BULK, F8, NT>(a, sh, slots, ring, at, tid);
     }
 }
 

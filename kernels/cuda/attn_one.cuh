@@ -70,20 +70,48 @@ static __device__ __forceinline__ void one_fill(const uint8_t *src, int n, int b
     ring_next(r);
 }
 
+/* Loads follow each other K, K, V, V; what is on its way is limited, because all that others ask
+ * of memory would wait behind it. */
+struct one_flight {
+    struct ring keys, values;
+    int n, part;
+};
+
+static __device__ __forceinline__ void one_land(struct one_flight *f, int most)
+{
+    if (++f->n <= most) {
+        return;
+    }
+    f->n--;
+    if (f->part < 2) {
+        mbar_wait(f->keys.full + 8 * (uint32_t)f->keys.slot, f->keys.phase);
+        ring_next(&f->keys);
+    } else {
+        mbar_wait(f->values.full + 8 * (uint32_t)f->values.slot, f->values.phase);
+        ring_next(&f->values);
+    }
+    f->part = (f->part + 1) % 4;
+}
+
 template <int KV>
 static __device__ void one_fills(const struct decode_args &a, struct shared_one *sh, uint32_t slots,
-                                 int at, int end)
+                                 struct attn_place at)
 {
     constexpr int F8 = one_kind<KV>::f8;
-    struct walk k = walk_from(at, end);
+    struct walk k = walk_from(at);
     struct ring keys = one_ring(a, sh, slots, 0), values = one_ring(a, sh, slots, 1);
+    struct one_flight flight = {keys, values, 0, 0};
     int cached = 0;
     const uint8_t *src;
     while ((src = walk_next<F8>(a, &sh->jobs, &k, &cached)) != NULL) {
         const int kb = tile_bytes<F8>(a, 0), vb = tile_bytes<F8>(a, 1);
+        one_land(&flight, a.flight);
         one_fill<KV>(src, cached, kb, &keys);
+        one_land(&flight, a.flight);
         one_fill<KV>(src + kb, cached - HALF, kb, &keys);
+        one_land(&flight, a.flight);
         one_fill<KV>(k.values, cached, vb, &values);
+        one_land(&flight, a.flight);
         one_fill<KV>(k.values + vb, cached - HALF, vb, &values);
     }
 }
@@ -164,7 +192,7 @@ static __device__ __forceinline__ void one_prepare_keys(const struct decode_args
 
 template <int KV>
 static __device__ void one_keys(const struct decode_args &a, struct shared_one *sh,
-                                unsigned char *slots, int at, int end, int tid)
+                                unsigned char *slots, struct attn_place at, int tid)
 {
     constexpr int F8 = one_kind<KV>::f8;
     const int warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
@@ -180,7 +208,7 @@ static __device__ void one_keys(const struct decode_args &a, struct shared_one *
     uint32_t phase = 1; /* of `used` of buffer 0, and of buffer 1 after it */
     struct attn_unit u;
     pdl_wait();
-    while (next_unit(&sh->jobs, &at, end, &u)) {
+    while (next_unit(&sh->jobs, &at, &u)) {
         const struct attn_job *j = &sh->jobs.job[u.job];
         struct fresh f = fresh_of(j, &u);
         const bool again = u.job == job && u.head == head;
@@ -313,7 +341,7 @@ static __device__ __forceinline__ void one_prepare_values(const struct decode_ar
 
 template <int KV>
 static __device__ void one_values(const struct decode_args &a, struct shared_one *sh,
-                                  unsigned char *slots, int at, int end, int tid)
+                                  unsigned char *slots, struct attn_place at, int tid)
 {
     constexpr int F8 = one_kind<KV>::f8;
     const int warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
@@ -329,7 +357,7 @@ static __device__ void one_values(const struct decode_args &a, struct shared_one
     struct arrival done = {0, 0, 0, 0};
     pdl_wait();
     for (;;) {
-        const bool more = next_unit(w, &at, end, &u);
+        const bool more = next_unit(w, &at, &u);
         if (done.n > 0 && (!more || done.job != u.job || done.head != u.head ||
                            done.group != unit_of(u.split) / GROUP)) {
             combine<F8, 4>(a, w, done, scratch, &sh->last, warp, lane, tid);
@@ -455,14 +483,14 @@ __global__ void __launch_bounds__(ONE_THREADS, 1) attn_one_kernel(const struct d
     }
     __syncthreads();
     const uint32_t total = (uint32_t)sh->jobs.total;
-    const int at = (int)(total * blockIdx.x / gridDim.x);
-    const int end = (int)(total * (blockIdx.x + 1) / gridDim.x);
+    const struct attn_place at = place_of(&sh->jobs, (int)(total * blockIdx.x / gridDim.x),
+                                          (int)(total * (blockIdx.x + 1) / gridDim.x));
     if (warp < WARPS) {
-        one_values<KV>(a, sh, slots, at, end, tid);
+        one_values<KV>(a, sh, slots, at, tid);
     } else if (warp < WARPS + KEY_WARPS) {
-        one_keys<KV>(a, sh, slots, at, end, tid - WORKERS);
+        one_keys<KV>(a, sh, slots, at, tid - WORKERS);
     } else if (lane == 0) {
-        one_fills<KV>(a, sh, smem_addr(slots), at, end);
+        one_fills<KV>(a, sh, smem_addr(slots), at);
     }
 }
 
@@ -479,6 +507,9 @@ static cudaError_t launch_one(struct cu_ctx *c, struct decode_args *a, int limit
     int n = (limit - fixed) / both;
     n = n < ONE_SLOTS ? n : ONE_SLOTS;
     a->slots = tune->slots > 0 && tune->slots < n ? tune->slots : n;
+    const int kb = tune->flight > 0 ? tune->flight : 96;
+    a->flight = kb * 2048 / both < 2 ? 2 : kb * 2048 / both;
+    a->flight = a->flight < 2 * a->slots ? a->flight : 2 * a->slots;
     return cu_launch(c,
                      F8 == AT_PACKED ? "attention, packed cache"
                      : F8            ? "attention, fp8 cache"

@@ -93,7 +93,7 @@ struct attn_job {
     int cost; /* of a head */
 };
 struct attn_jobs {
-    int n, total;
+    int n, total, heads;
     struct attn_job job[CU_ROWS];
 };
 
@@ -101,27 +101,54 @@ struct attn_unit {
     int job, head, split, n;
 };
 
-/* The part of the work from *at to end is one block's; the next unit that begins in it. */
-static __device__ __forceinline__ bool next_unit(const struct attn_jobs *w, int *at, int end,
+/* A unit in the list of work: unit `unit` of a head of a job, which is cost number `at` of all; the
+ * work before `end` is a block's. */
+struct attn_place {
+    int at, end, job, head, unit;
+};
+
+/* The next of the block's units. */
+static __device__ __forceinline__ bool next_unit(const struct attn_jobs *w, struct attn_place *p,
                                                  struct attn_unit *u)
 {
-    while (*at < end) {
-        int j = 0;
-        while (j + 1 < w->n && w->job[j + 1].base <= *at) {
-            j++;
-        }
-        const int splits = w->job[j].splits, cost = w->job[j].cost;
-        const int rel = *at - w->job[j].base;
-        const int head = rel / cost, c = rel % cost;
-        const int unit = unit_at(c), first = unit_first(unit);
-        const int past = unit_first(unit + 1) < splits ? unit_first(unit + 1) : splits;
-        *at += 8 * past + unit + 1 - c;
-        if (unit_cost(unit) == c) {
-            u->job = j, u->head = head, u->split = first, u->n = past - first;
-            return true;
+    if (p->at >= p->end) {
+        return false;
+    }
+    const int splits = w->job[p->job].splits, past = unit_first(p->unit + 1);
+    u->job = p->job, u->head = p->head, u->split = unit_first(p->unit);
+    u->n = (past < splits ? past : splits) - u->split;
+    p->at += 8 * u->n + 1;
+    p->unit++;
+    if (past >= splits) {
+        p->unit = 0;
+        if (++p->head == w->heads) {
+            p->head = 0;
+            p->job++;
         }
     }
-    return false;
+    return true;
+}
+
+/* Before the first unit that begins in the part of the work from at to end. */
+static __device__ __forceinline__ struct attn_place place_of(const struct attn_jobs *w, int at,
+                                                             int end)
+{
+    struct attn_place p = {end, end, 0, 0, 0};
+    if (at >= end) {
+        return p;
+    }
+    while (p.job + 1 < w->n && w->job[p.job + 1].base <= at) {
+        p.job++;
+    }
+    const int cost = w->job[p.job].cost, rel = at - w->job[p.job].base;
+    p.head = rel / cost;
+    p.unit = unit_at(rel % cost);
+    p.at = w->job[p.job].base + p.head * cost + unit_cost(p.unit);
+    if (p.at < at) {
+        struct attn_unit u;
+        next_unit(w, &p, &u);
+    }
+    return p;
 }
 
 /* Sum of x of the lanes before. */
@@ -165,6 +192,7 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
     if (lane == CU_ROWS) { /* the lane after the last span's */
         w->n = at;
         w->total = base;
+        w->heads = kv_heads;
     }
     for (int r = 0; r < s.n && at < CU_ROWS; r += rows, at++) {
         struct attn_job *j = &w->job[at];

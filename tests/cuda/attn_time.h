@@ -4,7 +4,7 @@
 /*
  * t_cuda_attn --time [key=value ...]: speed of the 27B's attention on a GPU, 16 layers in
  * one graph, each with a cache of its own, on scattered pages; bytes are the cache's, read
- * once. Keys: per_sm, slots, grid, tiles (struct attn_tune), pdl, path (80, 90), kv (16, 8, 84,
+ * once. Keys: per_sm, slots, grid, tiles, flight (struct attn_tune), pdl, path (80, 90), kv (16, 8, 84,
  * 53, 33: only this; otherwise 16 and 8), rows, depth (only these), spans (sequences of so many rows each), what
  * (1 decode, 2 prefill, 3 both).
  */
@@ -27,6 +27,7 @@ static struct time_opts time_opts_of(int n, char **arg)
                                    {"slots", &o.tune.slots},
                                    {"grid", &o.tune.grid},
                                    {"tiles", &o.tune.tiles},
+                            {"flight", &o.tune.flight},
                                    {"pdl", &o.pdl},
                                    {"path", &o.path},
                                    {"kv", &o.kv},
@@ -78,6 +79,8 @@ static double replay(struct cu_ctx *c, const struct cu_batch *b, struct cu_attn 
 struct speed {
     int spans, rows, depth; /* rows of each span */
 };
+
+extern "C" void attn_debug_dump(void) __attribute__((weak));
 
 static double time_one(struct cu_ctx *c, enum be_kv kv, struct speed t,
                        const struct attn_tune *tune, uint8_t *cache, size_t cache_bytes,
@@ -161,6 +164,9 @@ static double time_one(struct cu_ctx *c, enum be_kv kv, struct speed t,
         printf("# %s %s prefill %d rows, context %6d: %8.1f us a layer, %6.1f TFLOP/s\n",
                cut_path_name(c->path), be_kv_name(kv), t.rows, t.depth + t.rows, us,
                keys * 4 * D * QH / us * 1e-6);
+    }
+    if (attn_debug_dump) {
+        attn_debug_dump();
     }
     fflush(stdout);
     cut_free((void *)a.proj);
