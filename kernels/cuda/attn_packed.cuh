@@ -386,6 +386,14 @@ static __device__ __forceinline__ void values_b4(uint32_t (*f)[4], const struct 
     }
 }
 
+/* The key of 32 whose weights lane `lane` names to ldmatrix. */
+static __device__ __forceinline__ int kv_weight_row(enum be_kv kv, int lane)
+{
+    const int j = lane % 16;
+    return (lane & 16) + j % 8 / 2 * 4 +
+           (kv == BE_KV_K8V4 ? j / 8 + j % 2 * 2 : j / 8 * 2 + j % 2);
+}
+
 /* weigh_values, with weights times the keys' scales (of the lane's four of 16, twice). */
 template <int NT, int SUMS, int WARPS>
 static __device__ __forceinline__ void weigh_scaled(float (*o)[NT][4], float (*l)[4],
@@ -417,10 +425,7 @@ static __device__ __forceinline__ void packed_values(enum be_kv kv, float (*o)[N
                                                      uint32_t p, int key0, int n_keys, int warp,
                                                      int lane)
 {
-    /* The key in row j of a step's weights. */
-    const int j = lane % 16;
-    const int key = j % 8 / 2 * 4 + (kv == BE_KV_K8V4 ? j / 8 + j % 2 * 2 : j / 8 * 2 + j % 2);
-    const uint32_t p0 = p + (uint32_t)((key0 + (lane & 16) + key) * 16);
+    const uint32_t p0 = p + (uint32_t)((key0 + kv_weight_row(kv, lane)) * 16);
     const struct kv_words w = kv_load_values(kv, slot, warp, lane);
 #pragma unroll
     for (int k = 0; k < KVL_ROWS; k += 32) {
