@@ -9,11 +9,8 @@
  *
  * One block to a multiprocessor: eight warps compute; on sm_90 a ninth fills a ring of
  * slots by bulk copies, as far ahead as it holds, across splits, units and heads, and
- * starts before the kernel's predecessor has ended: rows cached earlier are older.
- * Microseconds with one row and fp8, by grids of 33 blocks: a split 2.2 (its bytes take a
- * multiprocessor's share of memory 2.0), a unit's arrival, if every unit has its own, 4.5, the
- * start and the last merges 9. Hence arrivals by group, and short units that count double where
- * a block has many. 131,072 positions: fp8 102 us a layer, fp16 159.
+ * starts before the kernel's predecessor has ended: rows cached earlier are older. There one
+ * tile of queries has a kernel of its own (attn_one.cuh).
  */
 #include <stddef.h>
 
@@ -590,7 +587,8 @@ static __device__ __forceinline__ void combine(const struct decode_args &a,
     int n = left < GROUP ? left : GROUP, more = of.n;
 #pragma unroll 1
     for (int level = 0;; level++, n = groups, more = 1) {
-        if ((level || !TOLD) && !last_of(counter + (level ? GROUPS_MAX - 1 : mine), more, n, flag, tid)) {
+        if ((level || !TOLD) &&
+            !last_of(counter + (level ? GROUPS_MAX - 1 : mine), more, n, flag, tid)) {
             return;
         }
         const size_t from =
@@ -859,8 +857,8 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
                 const bool mine = key_row / HALF == i && HALF * i < keys;
                 slot_wait<BULK, F8>(a, w, &ring, &feed, tid);
                 if (patched) {
-                    patch_all<BULK, F8>(a, scratch, slots + ring.slot * slot_bytes,
-                                        from + HALF * i, 0, f, tid);
+                    patch_all<BULK, F8>(a, scratch, slots + ring.slot * slot_bytes, from + HALF * i,
+                                        0, f, tid);
                 }
                 if (mine && F8 == AT_PACKED) {
                     const struct kv_queries q = {sh->q + n0 * 4096, sh->by + n0 * 16};
@@ -959,15 +957,17 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
             for (int i = 0; i < 2; i++) {
                 slot_wait<BULK, F8>(a, w, &ring, &feed, tid);
                 if (patched) {
-                    patch_all<BULK, F8>(a, scratch, slots + ring.slot * slot_bytes,
-                                        from + HALF * i, 1, f, tid);
+                    patch_all<BULK, F8>(a, scratch, slots + ring.slot * slot_bytes, from + HALF * i,
+                                        1, f, tid);
                 }
                 if (F8 == AT_PACKED) {
-                    packed_values<NT, WARPS, is::sums, false>(a.kv, o, l, slots + ring.slot * slot_bytes,
-                                                       p_at, HALF * i, keys - HALF * i, warp, lane);
+                    packed_values<NT, WARPS, is::sums, false>(
+                        a.kv, o, l, slots + ring.slot * slot_bytes, p_at, HALF * i, keys - HALF * i,
+                        warp, lane);
                 } else {
-                    values<F8, NT, false, is::sums>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes), p_at,
-                                   HALF * i, keys - HALF * i, warp, lane);
+                    values<F8, NT, false, is::sums>(o, l,
+                                                    ring.base + (uint32_t)(ring.slot * slot_bytes),
+                                                    p_at, HALF * i, keys - HALF * i, warp, lane);
                 }
                 slot_done<BULK>(&ring, lane);
             }
@@ -1034,7 +1034,8 @@ __global__ void __launch_bounds__((threads<BULK, NT>::all), 1)
             mbar_init(ring.empty + 8 * (uint32_t)lane, WARPS);
             mbar_fence_init();
         }
-        make_jobs(a.count, a.span, a.spans, a.in.kv_heads, NT * 8 / a.group, &sh->jobs, lane);
+        make_jobs(a.count, a.span, a.spans, a.in.kv_heads, NT * 8 / a.group, NT > 1, &sh->jobs,
+                  lane);
     }
     if (warp < WARPS) { /* queries that a tile lacks are zeros, later any old ones */
         for (int i = tid; i < NT * 4096 / 16; i += WORKERS) {
@@ -1095,43 +1096,66 @@ static cudaError_t launch(struct cu_ctx *c, struct decode_args *a, int limit, in
                      dim3(threads<BULK, NT>::all), mine + (size_t)a->slots * slot_bytes, *a);
 }
 
-/* Two kernels are enough for packed formats: one row, or several. */
-template <bool BULK>
-static cudaError_t launch_packed(struct cu_ctx *c, struct decode_args *a, int limit, int tiles,
-                                 int grid, const struct attn_tune *tune)
+/* One tile: by warps with roles on Hopper. */
+template <bool BULK, int F8>
+static cudaError_t launch_tile(struct cu_ctx *c, struct decode_args *a, int limit, int grid,
+                               const struct attn_tune *tune)
 {
-    bool fits = false;
-    cudaError_t rc = cudaSuccess;
-    a->slot_bytes = a->key_bytes > a->value_bytes ? a->key_bytes : a->value_bytes;
-    if (tiles > 1) {
-        rc = launch<BULK, AT_PACKED, 6>(c, a, limit, grid, tune, &fits);
+    if constexpr (BULK) {
+        switch (a->kv) {
+        case BE_KV_F16:
+            return launch_one<BE_KV_F16>(c, a, limit, grid, tune);
+        case BE_KV_F8:
+            return launch_one<BE_KV_F8>(c, a, limit, grid, tune);
+        case BE_KV_K8V4:
+            return launch_one<BE_KV_K8V4>(c, a, limit, grid, tune);
+        case BE_KV_K5V3:
+            return launch_one<BE_KV_K5V3>(c, a, limit, grid, tune);
+        case BE_KV_K3V3:
+            return launch_one<BE_KV_K3V3>(c, a, limit, grid, tune);
+        case BE_KV_F32:
+            break;
+        }
+        return cudaErrorNotSupported;
+    } else {
+        bool fits = false;
+        const cudaError_t rc = launch<BULK, F8, 1>(c, a, limit, grid, tune, &fits);
+        return fits ? rc : cudaErrorNotSupported;
     }
-    if (!fits) {
-        rc = launch<BULK, AT_PACKED, 1>(c, a, limit, grid, tune, &fits);
-    }
-    return fits ? rc : cudaErrorNotSupported;
 }
 
-/* The fewest query tiles that hold a job's rows, if shared memory does. */
+/* The fewest query tiles that hold a job's rows, if shared memory does; of packed formats one or
+ * six. */
 template <bool BULK, int F8>
 static cudaError_t launch_for(struct cu_ctx *c, struct decode_args *a, int limit, int tiles,
                               int grid, const struct attn_tune *tune)
 {
     bool fits = false;
     cudaError_t rc = cudaSuccess;
-    if (tiles > 6) {
-        rc = launch<BULK, F8, 12>(c, a, limit, grid, tune, &fits);
+    if constexpr (F8 == AT_PACKED) {
+        if (tiles > 1) {
+            rc = launch<BULK, F8, 6>(c, a, limit, grid, tune, &fits);
+        }
+    } else {
+        if (tiles > 6) {
+            rc = launch<BULK, F8, 12>(c, a, limit, grid, tune, &fits);
+        }
+        if (!fits && tiles > 3) {
+            rc = launch<BULK, F8, 6>(c, a, limit, grid, tune, &fits);
+        }
+        if (!fits && tiles > 1) {
+            rc = launch<BULK, F8, 3>(c, a, limit, grid, tune, &fits);
+        }
     }
-    if (!fits && tiles > 3) {
-        rc = launch<BULK, F8, 6>(c, a, limit, grid, tune, &fits);
-    }
-    if (!fits && tiles > 1) {
-        rc = launch<BULK, F8, 3>(c, a, limit, grid, tune, &fits);
-    }
-    if (!fits) {
-        rc = launch<BULK, F8, 1>(c, a, limit, grid, tune, &fits);
-    }
-    return fits ? rc : cudaErrorNotSupported;
+    return fits ? rc : launch_tile<BULK, F8>(c, a, limit, grid, tune);
+}
+
+template <int F8>
+static cudaError_t launch_any(struct cu_ctx *c, struct decode_args *a, int limit, int tiles,
+                              int grid, const struct attn_tune *tune)
+{
+    return c->path == CU_SM90 ? launch_for<true, F8>(c, a, limit, tiles, grid, tune)
+                              : launch_for<false, F8>(c, a, limit, tiles, grid, tune);
 }
 
 } // namespace
@@ -1190,32 +1214,12 @@ cudaError_t attn_decode_tuned(struct cu_ctx *c, const struct cu_batch *b, const 
     d.kv = a->kv;
     d.key_bytes = HALF * (int)kvq_row_bytes(kvq_of(a->kv, 0));
     d.value_bytes = HALF * (int)kvq_row_bytes(kvq_of(a->kv, 1));
-    if (c->path == CU_SM90 && tiles == 1) {
-        switch (a->kv) {
-        case BE_KV_F16:
-            return launch_one<BE_KV_F16>(c, &d, limit, grid, &t);
-        case BE_KV_F8:
-            return launch_one<BE_KV_F8>(c, &d, limit, grid, &t);
-        case BE_KV_K8V4:
-            return launch_one<BE_KV_K8V4>(c, &d, limit, grid, &t);
-        case BE_KV_K5V3:
-            return launch_one<BE_KV_K5V3>(c, &d, limit, grid, &t);
-        case BE_KV_K3V3:
-            return launch_one<BE_KV_K3V3>(c, &d, limit, grid, &t);
-        case BE_KV_F32:
-            return cudaErrorNotSupported;
-        }
-    }
+    d.slot_bytes = d.key_bytes > d.value_bytes ? d.key_bytes : d.value_bytes;
     if (kvq_packed(kvq_of(a->kv, 0))) {
-        return c->path == CU_SM90 ? launch_packed<true>(c, &d, limit, tiles, grid, &t)
-                                  : launch_packed<false>(c, &d, limit, tiles, grid, &t);
+        return launch_any<AT_PACKED>(c, &d, limit, tiles, grid, &t);
     }
-    if (c->path == CU_SM90) {
-        return a->kv == BE_KV_F8 ? launch_for<true, true>(c, &d, limit, tiles, grid, &t)
-                                 : launch_for<true, false>(c, &d, limit, tiles, grid, &t);
-    }
-    return a->kv == BE_KV_F8 ? launch_for<false, true>(c, &d, limit, tiles, grid, &t)
-                             : launch_for<false, false>(c, &d, limit, tiles, grid, &t);
+    return a->kv == BE_KV_F8 ? launch_any<AT_F8>(c, &d, limit, tiles, grid, &t)
+                             : launch_any<AT_F16>(c, &d, limit, tiles, grid, &t);
 }
 
 extern "C" int cu_attn_decode(struct cu_ctx *c, const struct cu_batch *b, const struct cu_attn *a)

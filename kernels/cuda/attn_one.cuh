@@ -32,12 +32,12 @@ template <int KV> struct one_kind {
 
 struct alignas(16) shared_one {
     unsigned char q[4096];
-    unsigned char p[2][2048]; /* weights of a split: [key][8 queries] fp16 */
+    unsigned char p[2][2048];   /* weights of a split: [key][8 queries] fp16 */
     float red[2][KEY_WARPS][8]; /* maxima by warp */
-    float top[2][8];          /* maximum of a query so far */
-    float scale[2][8];        /* of what was summed under the one before */
+    float top[2][8];            /* maximum of a query so far */
+    float scale[2][8];          /* of what was summed under the one before */
     float sum[2][8];
-    int pos[8]; /* of each query */
+    int pos[8];                         /* of each query */
     alignas(16) struct kv_scale by[16]; /* of queries of packed formats */
     struct attn_jobs jobs;
     uint64_t full[2][ONE_SLOTS], empty[2][ONE_SLOTS]; /* keys, values */
@@ -51,8 +51,12 @@ static __device__ __forceinline__ struct ring one_ring(const struct decode_args 
                                                        struct shared_one *sh, uint32_t slots,
                                                        int which)
 {
-    return {slots + (uint32_t)(which * a.slots * a.ring_key_bytes), smem_addr(sh->full[which]),
-            smem_addr(sh->empty[which]), a.slots, 0, 0};
+    return {slots + (uint32_t)(which * a.slots * a.ring_key_bytes),
+            smem_addr(sh->full[which]),
+            smem_addr(sh->empty[which]),
+            a.slots,
+            0,
+            0};
 }
 
 /* All of a slot's rows that were cached before. */
@@ -185,8 +189,8 @@ static __device__ __forceinline__ void one_prepare_keys(const struct decode_args
         norm_rotate(x, query ? a.in.q_norm : a.in.k_norm, a.in.rot + (size_t)row * BE_ROT_DIM,
                     a.in.eps, lane);
         if (!query) {
-            keep_row<F8>(a, j, head, false, pos, page, x, scratch + (pos - f.f0) * fresh_bytes<F8>(),
-                         lane);
+            keep_row<F8>(a, j, head, false, pos, page, x,
+                         scratch + (pos - f.f0) * fresh_bytes<F8>(), lane);
         } else if (F8 == AT_PACKED) {
             kv_turn(kvq_of(a.kv, 0), false, x, lane);
             kv_store_query(a.kv, sh->q, item, x, sh->by, lane);
@@ -222,7 +226,8 @@ static __device__ void one_keys(const struct decode_args &a, struct shared_one *
         struct fresh f = fresh_of(j, &u);
         const bool again = u.job == job && u.head == head;
         if (!again || f.f1 > f.f0) {
-            bar_sync(KEYS_BAR, KEY_THREADS); /* all are through with queries, and rows of the unit before */
+            bar_sync(KEYS_BAR,
+                     KEY_THREADS); /* all are through with queries, and rows of the unit before */
             one_prepare_keys<KV>(a, j, u.head, f, again, sh, scratch, warp, lane);
             bar_sync(KEYS_BAR, KEY_THREADS);
         }
@@ -254,7 +259,8 @@ static __device__ void one_keys(const struct decode_args &a, struct shared_one *
                 }
                 if (key_row / HALF == i && HALF * i < keys) {
                     if (F8 == AT_PACKED) {
-                        packed_scores<KEY_TILES, 1>((enum be_kv)KV, s, slot, q, key_row % HALF, lane);
+                        packed_scores<KEY_TILES, 1>((enum be_kv)KV, s, slot, q, key_row % HALF,
+                                                    lane);
                     } else {
                         one_scores<KV>(s, ring.base + (uint32_t)(ring.slot * slot_bytes), q,
                                        key_row % HALF, lane);
@@ -352,8 +358,7 @@ static __device__ __forceinline__ void one_prepare_values(const struct decode_ar
 static __device__ __forceinline__ bool one_gather(struct arrival *of, const struct attn_unit *u)
 {
     const int group = unit_of(u->split) / GROUP;
-    const bool same =
-        of->n > 0 && of->job == u->job && of->head == u->head && of->group == group;
+    const bool same = of->n > 0 && of->job == u->job && of->head == u->head && of->group == group;
     *of = {u->job, u->head, group, same ? of->n + 1 : 1};
     return same;
 }
@@ -545,8 +550,7 @@ static __device__ void one_sums(const struct decode_args &a, struct shared_one *
         }
         if (g == 0) {
             const size_t to = tile_of(a, j, u.head, a.units, unit_of(u.split));
-            *(float4 *)(a.part_ml + to * 16 + 4 * t) =
-                make_float4(top.x, l[0][0], top.y, l[0][1]);
+            *(float4 *)(a.part_ml + to * 16 + 4 * t) = make_float4(top.x, l[0][0], top.y, l[0][1]);
         }
         one_gather(&done, &u);
     }
@@ -565,8 +569,7 @@ static __device__ void one_tell(const struct decode_args &a, struct shared_one *
             bar_sync(TELL_BAR, WORKERS + 32);
             if (lane == 0) {
                 int n;
-                uint32_t *counter =
-                    group_counter(a, &w->job[done.job], done.head, done.group, &n);
+                uint32_t *counter = group_counter(a, &w->job[done.job], done.head, done.group, &n);
                 const bool last =
                     atom_add_acq_rel(counter, (uint32_t)done.n) == (uint32_t)(n - done.n);
                 if (last) {
@@ -594,7 +597,8 @@ __global__ void __launch_bounds__(ONE_THREADS, 1) attn_one_kernel(const struct d
     return;
 #endif
     unsigned char *slots = cu_smem();
-    struct shared_one *sh = (struct shared_one *)(slots + a.slots * (a.ring_key_bytes + a.ring_value_bytes));
+    struct shared_one *sh =
+        (struct shared_one *)(slots + a.slots * (a.ring_key_bytes + a.ring_value_bytes));
     const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
     if (warp == FILL_WARP) {
         if (lane < a.slots) {
@@ -612,7 +616,7 @@ __global__ void __launch_bounds__(ONE_THREADS, 1) attn_one_kernel(const struct d
             mbar_init(smem_addr(&sh->told), 1);
         }
         mbar_fence_init();
-        make_jobs(a.count, a.span, a.spans, a.in.kv_heads, 8 / a.group, &sh->jobs, lane);
+        make_jobs(a.count, a.span, a.spans, a.in.kv_heads, 8 / a.group, false, &sh->jobs, lane);
     }
     for (int i = tid; i < 4096 / 16; i += ONE_THREADS) { /* queries that a tile lacks */
         *(uint4 *)(sh->q + 16 * i) = make_uint4(0, 0, 0, 0);

@@ -124,7 +124,8 @@ static __device__ __forceinline__ void kv_query_at(enum be_kv kv, const struct k
         const uint4 v = *(const uint4 *)(tile + kv_whole_unit(lane / 4, i / 4, i % 4, lane % 4));
         b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
     } else {
-        const int at = (lane & 7) * 512 + i / 2 * 128 + ((i % 2 * 4 + (lane >> 3)) ^ (lane & 7)) * 16;
+        const int at =
+            (lane & 7) * 512 + i / 2 * 128 + ((i % 2 * 4 + (lane >> 3)) ^ (lane & 7)) * 16;
         ldmatrix_x4(b, smem_addr(tile + at));
     }
 }
@@ -190,15 +191,15 @@ static __device__ __forceinline__ void scores_t3(float (*s)[4], const unsigned c
     for (int r = 0; r < 2; r++) {
 #pragma unroll
         for (int i = 0; i < 3; i++) {
-            const uint2 v =
-                *(const uint2 *)(slot + (row + 8 * r) * KVL_T3_KEY + t * 24 + 8 * i);
+            const uint2 v = *(const uint2 *)(slot + (row + 8 * r) * KVL_T3_KEY + t * 24 + 8 * i);
             w[r][2 * i] = v.x;
             w[r][2 * i + 1] = v.y;
         }
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        struct kv_sums<TILES> sum = {};
+        struct kv_sums<TILES> sum = {
+        };
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             uint32_t h[4], l[4];
@@ -233,7 +234,8 @@ static __device__ __forceinline__ void scores_t5(float (*s)[4], const unsigned c
     const int t = lane % 4;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        struct kv_sums<TILES> sum = {};
+        struct kv_sums<TILES> sum = {
+        };
         uint4 m[2];
         uint32_t signs[2];
 #pragma unroll
@@ -319,7 +321,7 @@ static __device__ __forceinline__ void packed_scores(enum be_kv kv, float (*s)[T
 
 /* What a lane needs of a slot's values: words of 16 keys each, of which it has four. */
 struct kv_words {
-    uint4 a, b;         /* T3: low bits, third bits; B4: of both tiles */
+    uint4 a, b;          /* T3: low bits, third bits; B4: of both tiles */
     uint4 scale, scale2; /* T3: fp16 of keys; B4: steps of both tiles */
 };
 
@@ -390,8 +392,7 @@ static __device__ __forceinline__ void values_b4(uint32_t (*f)[4], const struct 
 static __device__ __forceinline__ int kv_weight_row(enum be_kv kv, int lane)
 {
     const int j = lane % 16;
-    return (lane & 16) + j % 8 / 2 * 4 +
-           (kv == BE_KV_K8V4 ? j / 8 + j % 2 * 2 : j / 8 * 2 + j % 2);
+    return (lane & 16) + j % 8 / 2 * 4 + (kv == BE_KV_K8V4 ? j / 8 + j % 2 * 2 : j / 8 * 2 + j % 2);
 }
 
 /* weigh_values, with weights times the keys' scales (of the lane's four of 16, twice). */

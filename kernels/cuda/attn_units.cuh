@@ -13,6 +13,7 @@
 enum {
     AT_SPLIT = 128,
     AT_GROUP = 8,        /* units that are combined first */
+    AT_DEEP = 12,        /* splits of a block from which on units of several tiles count more */
     AT_GROUPS_MAX = 152, /* counters of a (row, head): two million positions, and the last */
     AT_TILE = 8 * AT_D   /* floats of the sums of 8 queries */
 };
@@ -37,26 +38,26 @@ static __host__ __device__ __forceinline__ int unit_first(int unit)
                         : 1024 + (unit - 192) * 16;
 }
 
-/* What lies before a unit costs, and what n splits of a head do, in eighths of a split; a unit
- * costs one beside its splits. */
-static __host__ __device__ __forceinline__ int unit_cost(int unit)
+/* What lies before a unit costs, and what n splits of a head do, in eighths of a split; each: what
+ * a unit costs beside its splits. */
+static __host__ __device__ __forceinline__ int unit_cost(int unit, int each)
 {
-    return 8 * unit_first(unit) + unit;
+    return 8 * unit_first(unit) + each * unit;
 }
 
-static __host__ __device__ __forceinline__ int splits_cost(int n)
+static __host__ __device__ __forceinline__ int splits_cost(int n, int each)
 {
-    return 8 * n + unit_of(n - 1) + 1;
+    return 8 * n + each * (unit_of(n - 1) + 1);
 }
 
 /* The unit that cost number c of a head belongs to. */
-static __host__ __device__ __forceinline__ int unit_at(int c)
+static __host__ __device__ __forceinline__ int unit_at(int c, int each)
 {
-    return c < unit_cost(32)    ? c / 9
-           : c < unit_cost(48)  ? 32 + (c - unit_cost(32)) / 17
-           : c < unit_cost(96)  ? 48 + (c - unit_cost(48)) / 33
-           : c < unit_cost(192) ? 96 + (c - unit_cost(96)) / 65
-                                : 192 + (c - unit_cost(192)) / 129;
+    return c < unit_cost(32, each)    ? c / (8 + each)
+           : c < unit_cost(48, each)  ? 32 + (c - unit_cost(32, each)) / (16 + each)
+           : c < unit_cost(96, each)  ? 48 + (c - unit_cost(48, each)) / (32 + each)
+           : c < unit_cost(192, each) ? 96 + (c - unit_cost(96, each)) / (64 + each)
+                                      : 192 + (c - unit_cost(192, each)) / (128 + each);
 }
 
 /* Where the partial results of a step lie in its work memory, in bytes: counters, then
@@ -94,6 +95,7 @@ struct attn_job {
 };
 struct attn_jobs {
     int n, total, heads;
+    int each; /* of unit_cost */
     struct attn_job job[CU_ROWS];
 };
 
@@ -117,7 +119,7 @@ static __device__ __forceinline__ bool next_unit(const struct attn_jobs *w, stru
     const int splits = w->job[p->job].splits, past = unit_first(p->unit + 1);
     u->job = p->job, u->head = p->head, u->split = unit_first(p->unit);
     u->n = (past < splits ? past : splits) - u->split;
-    p->at += 8 * u->n + 1;
+    p->at += 8 * u->n + w->each;
     p->unit++;
     if (past >= splits) {
         p->unit = 0;
@@ -142,8 +144,8 @@ static __device__ __forceinline__ struct attn_place place_of(const struct attn_j
     }
     const int cost = w->job[p.job].cost, rel = at - w->job[p.job].base;
     p.head = rel / cost;
-    p.unit = unit_at(rel % cost);
-    p.at = w->job[p.job].base + p.head * cost + unit_cost(p.unit);
+    p.unit = unit_at(rel % cost, w->each);
+    p.at = w->job[p.job].base + p.head * cost + unit_cost(p.unit, w->each);
     if (p.at < at) {
         struct attn_unit u;
         next_unit(w, &p, &u);
@@ -164,9 +166,9 @@ static __device__ __forceinline__ int lanes_before(int x, int lane)
 }
 
 /* By one warp, a span to a lane. Rows per job: `most`, fewer when blocks would stay
- * idle. */
+ * idle. Units of a job of several tiles cost more, which counts where blocks have many. */
 static __device__ __forceinline__ void make_jobs(const int32_t *count, const struct cu_span *span,
-                                                 int spans, int kv_heads, int most,
+                                                 int spans, int kv_heads, int most, bool tiles,
                                                  struct attn_jobs *w, int lane)
 {
     /* The first is asked for together with their number; others are there only if counted. */
@@ -178,6 +180,7 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
     s.n = lane < there ? s.n : 0;
     const int all = s.n > 0 ? ((s.pos + s.n - 1) / AT_SPLIT + 1) * kv_heads : 0;
     const int splits = __shfl_sync(AT_ALL, lanes_before(all, lane), CU_ROWS);
+    const int each = tiles && splits >= AT_DEEP * (int)gridDim.x ? 8 : 1;
     const int want = splits > 0 ? (int)gridDim.x / splits : 1;
     int parts = (s.n + most - 1) / most;
     parts = parts > want ? parts : want < s.n ? want : s.n;
@@ -186,13 +189,14 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
     int mine = 0;
     for (int r = 0; r < s.n; r += rows) {
         const int last = r + rows < s.n ? r + rows : s.n;
-        mine += splits_cost((s.pos + last - 1) / AT_SPLIT + 1) * kv_heads;
+        mine += splits_cost((s.pos + last - 1) / AT_SPLIT + 1, each) * kv_heads;
     }
     int at = lanes_before(jobs, lane), base = lanes_before(mine, lane);
     if (lane == CU_ROWS) { /* the lane after the last span's */
         w->n = at;
         w->total = base;
         w->heads = kv_heads;
+        w->each = each;
     }
     for (int r = 0; r < s.n && at < CU_ROWS; r += rows, at++) {
         struct attn_job *j = &w->job[at];
@@ -204,7 +208,7 @@ static __device__ __forceinline__ void make_jobs(const int32_t *count, const str
         j->page = s.page;
         j->splits = (j->pos + j->n - 1) / AT_SPLIT + 1;
         j->base = base;
-        j->cost = splits_cost(j->splits);
+        j->cost = splits_cost(j->splits, each);
         base += j->cost * kv_heads;
     }
 }

@@ -26,7 +26,7 @@
  *     of the fp16 step sizes.
  */
 enum {
-    KVL_ROWS = 64, /* of a tile */
+    KVL_ROWS = 64,   /* of a tile */
     KVL_T3_KEY = 96, /* bytes of a row of keys */
     KVL_T3_HI = 4096,
     KVL_T3_SCALE = 6144,

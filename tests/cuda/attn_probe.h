@@ -447,9 +447,9 @@ static void probe_depth(struct probe *p, int depth, int n, const enum cu_path *p
     for (int i = 0; i < n * p->l.q_heads; i++) {
         sums[i] = probe_sums(p, i / p->l.q_heads, i % p->l.q_heads / P_GROUP, i % P_GROUP);
     }
-    static const struct attn_tune ways[] = {{1, 0, 0, 1},  {1, 0, 0, 3},  {1, 0, 0, 6},
-                                            {1, 0, 0, 12}, {1, 0, 1, 1},  {1, 2, 37, 3},
-                                            {1, 3, 1, 6},  {1, 2, 23, 12}};
+    static const struct attn_tune ways[] = {{1, 0, 0, 1, 0},  {1, 0, 0, 3, 0},  {1, 0, 0, 6, 0},
+                                            {1, 0, 0, 12, 0}, {1, 0, 1, 1, 0},  {1, 2, 37, 3, 0},
+                                            {1, 3, 1, 6, 0},  {1, 2, 23, 12, 0}};
     for (int i = 0; i < paths; i++) {
         int room = 0;
         cut_must(attn_smem_limit(cut_ctx(path[i], true), &room), "shared memory");

@@ -4,9 +4,9 @@
 /*
  * t_cuda_attn --time [key=value ...]: speed of the 27B's attention on a GPU, 16 layers in
  * one graph, each with a cache of its own, on scattered pages; bytes are the cache's, read
- * once. Keys: per_sm, slots, grid, tiles, flight (struct attn_tune), pdl, path (80, 90), kv (16, 8, 84,
- * 53, 33: only this; otherwise 16 and 8), rows, depth (only these), spans (sequences of so many rows each), what
- * (1 decode, 2 prefill, 3 both).
+ * once. Keys: per_sm, slots, grid, tiles, flight (struct attn_tune), pdl, path (80, 90), kv (16, 8,
+ * 84, 53, 33: only this; otherwise 16 and 8), rows, depth (only these), spans (sequences of so many
+ * rows each), what (1 decode, 2 prefill, 3 both).
  */
 
 #include "kernels/cuda/attn.cuh"
@@ -23,18 +23,12 @@ static struct time_opts time_opts_of(int n, char **arg)
     o.pdl = o.spans = o.what = 1;
     o.path = 90;
     o.depth = -1;
-    const struct cut_key keys[] = {{"per_sm", &o.tune.per_sm},
-                                   {"slots", &o.tune.slots},
-                                   {"grid", &o.tune.grid},
-                                   {"tiles", &o.tune.tiles},
-                            {"flight", &o.tune.flight},
-                                   {"pdl", &o.pdl},
-                                   {"path", &o.path},
-                                   {"kv", &o.kv},
-                                   {"rows", &o.rows},
-                                   {"depth", &o.depth},
-                                   {"spans", &o.spans},
-                                   {"what", &o.what}};
+    const struct cut_key keys[] = {{"per_sm", &o.tune.per_sm}, {"slots", &o.tune.slots},
+                                   {"grid", &o.tune.grid},     {"tiles", &o.tune.tiles},
+                                   {"flight", &o.tune.flight}, {"pdl", &o.pdl},
+                                   {"path", &o.path},          {"kv", &o.kv},
+                                   {"rows", &o.rows},          {"depth", &o.depth},
+                                   {"spans", &o.spans},        {"what", &o.what}};
     cut_keys(keys, sizeof keys / sizeof *keys, n, arg);
     return o;
 }
@@ -79,8 +73,6 @@ static double replay(struct cu_ctx *c, const struct cu_batch *b, struct cu_attn 
 struct speed {
     int spans, rows, depth; /* rows of each span */
 };
-
-extern "C" void attn_debug_dump(void) __attribute__((weak));
 
 static double time_one(struct cu_ctx *c, enum be_kv kv, struct speed t,
                        const struct attn_tune *tune, uint8_t *cache, size_t cache_bytes,
@@ -157,16 +149,13 @@ static double time_one(struct cu_ctx *c, enum be_kv kv, struct speed t,
         const double bytes = (double)t.spans * t.depth * (double)be_kv_bytes(kv, KVH);
         printf("# %s %s decode %2d x %2d rows, depth %6d: %8.2f us a layer, %6.0f GB/s, "
                "%3.0f %% of reading, %.2f of 1 row\n",
-               cut_path_name(c->path), be_kv_name(kv), t.spans, t.rows, t.depth, us, bytes / us * 1e-3,
-               bytes / us * 1e-3 / read * 100, one > 0 ? us / one : 1.0);
+               cut_path_name(c->path), be_kv_name(kv), t.spans, t.rows, t.depth, us,
+               bytes / us * 1e-3, bytes / us * 1e-3 / read * 100, one > 0 ? us / one : 1.0);
     } else {
         const double keys = (double)t.rows * t.depth + (double)t.rows * (t.rows + 1) / 2;
         printf("# %s %s prefill %d rows, context %6d: %8.1f us a layer, %6.1f TFLOP/s\n",
                cut_path_name(c->path), be_kv_name(kv), t.rows, t.depth + t.rows, us,
                keys * 4 * D * QH / us * 1e-6);
-    }
-    if (attn_debug_dump) {
-        attn_debug_dump();
     }
     fflush(stdout);
     cut_free((void *)a.proj);

@@ -214,6 +214,7 @@ static struct attn_tune any_tune(enum cu_path path)
         t.slots = cut_below(2) ? 2 + cut_below(4) : 0;
         t.grid = cut_below(2) ? 1 + cut_below(40) : 0;
         t.tiles = tiles[cut_below(6)];
+        t.flight = cut_below(2) ? 1 + cut_below(400) : 0;
     }
     return t;
 }
@@ -516,7 +517,7 @@ static void few_slots(enum be_kv kv, enum cu_path path)
     struct result first = {};
     bool same = true;
     for (int i = 0; i < 6; i++) {
-        forced = {1, 2 + i / 3, 7, 1};
+        forced = {1, 2 + i / 3, 7, 1, 0};
         struct result r = run(&l, &w, 1, BE_DECODE, l.image, i == 0, false);
         if (i == 0) {
             char what[128];
@@ -663,7 +664,7 @@ static void deep(enum be_kv kv, enum cu_path path, int base)
     cut_ok(same, "%s: cut: same bits", what);
     static const int tiles[] = {1, 3, 6, 12};
     for (int i = 0; i < 8; i += cut_small() ? 3 : 1) {
-        forced = {1, i % 3 ? 0 : 2, i / 4 ? 1 : 0, tiles[i % 4]};
+        forced = {1, i % 3 ? 0 : 2, i / 4 ? 1 : 0, tiles[i % 4], 0};
         const struct want one = {&s, base + 3, 3};
         struct result q = run(&l, &one, 1, BE_DECODE, NULL, false, false);
         cut_same(q.x, r.x + (size_t)3 * 6 * D, (size_t)3 * 6 * D, "%s, %d tiles, %s", what,
