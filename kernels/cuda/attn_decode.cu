@@ -742,8 +742,9 @@ static __device__ __forceinline__ void prepare(const struct decode_args &a,
 /* Puts the new rows, of which the first lies at `from`, into a slot that begins at position `pos`
  * of the sequence, and zeros behind them as far as `values` reads; by so many warps. */
 template <int F8, int BY>
-static __device__ void patch(const struct decode_args &a, const unsigned char *from,
-                             unsigned char *slot, int pos, int which, struct fresh f, int tid)
+static __device__ __forceinline__ void patch(enum be_kv kv, const unsigned char *from,
+                                             unsigned char *slot, int pos, int which,
+                                             struct fresh f, int tid)
 {
     constexpr int units = F8 ? 16 : 32;
     const int first = f.f0 > pos ? f.f0 - pos : 0;
@@ -754,7 +755,7 @@ static __device__ void patch(const struct decode_args &a, const unsigned char *f
             if (row < past) {
                 v = kv_kept(from + (pos + row - f.f0) * KV_FRESH, tid % 32);
             }
-            kv_put(a.kv, which, slot, row, tid % 32, v);
+            kv_put(kv, which, slot, row, tid % 32, v);
         }
     }
     for (int i = F8 == AT_PACKED ? HALF * units : first * units + tid;
@@ -768,13 +769,22 @@ static __device__ void patch(const struct decode_args &a, const unsigned char *f
     }
 }
 
+/* As a call, out of the way of loops that seldom need it. */
+template <int F8, int BY>
+static __device__ __noinline__ void patch_call(enum be_kv kv, const unsigned char *from,
+                                               unsigned char *slot, int pos, int which,
+                                               struct fresh f, int tid)
+{
+    patch<F8, BY>(kv, from, slot, pos, which, f, tid);
+}
+
 /* By all workers; then all of the slot is there for all. */
 template <bool BULK, int F8>
 static __device__ __forceinline__ void patch_all(const struct decode_args &a,
                                                  const unsigned char *scratch, unsigned char *slot,
                                                  int pos, int which, struct fresh f, int tid)
 {
-    patch<F8, WARPS>(a, scratch + which * a.rows * fresh_bytes<F8>(), slot, pos, which, f, tid);
+    patch<F8, WARPS>(a.kv, scratch + which * a.rows * fresh_bytes<F8>(), slot, pos, which, f, tid);
     if (BULK) {
         fence_proxy_async();
     }

@@ -6,22 +6,14 @@
  * attn_decode.cu alone. A block's warps have roles, so that latencies of one hide behind the
  * other's work: a filling warp has a ring of keys and a ring of values; four warps make scores
  * and weights of a split, 32 keys each, up to two splits ahead of eight that weigh values, 32
- * elements each, and merge; a warp sums weights, and one tells other blocks of units while the
- * rest goes on. The bits are those of the kernel for more tiles.
+ * elements each, and merge. The bits are those of the kernel for more tiles.
  */
 
 enum {
     KEY_WARPS = 4,
     KEY_TILES = 2, /* of 16 keys, a warp's */
     KEY_THREADS = KEY_WARPS * 32,
-    FILL_WARP = WARPS + KEY_WARPS,
-    SUM_WARP,
-    TELL_WARP,
-    ONE_THREADS = (TELL_WARP + 1) * 32,
-    /* Named barriers: 1 all that weigh values; and: */
-    KEYS_BAR = 2,
-    SUMS_BAR, /* sums are there: those, and the one that sums */
-    TELL_BAR, /* units are stored: those, and the one that tells */
+    ONE_THREADS = WORKERS + KEY_THREADS + 32,
     ONE_SLOTS = 16
 };
 
@@ -36,14 +28,13 @@ struct alignas(16) shared_one {
     float red[2][KEY_WARPS][8]; /* maxima by warp */
     float top[2][8];            /* maximum of a query so far */
     float scale[2][8];          /* of what was summed under the one before */
-    float sum[2][8];
+    float sum[8];
     int pos[8];                         /* of each query */
     alignas(16) struct kv_scale by[16]; /* of queries of packed formats */
     struct attn_jobs jobs;
     uint64_t full[2][ONE_SLOTS], empty[2][ONE_SLOTS]; /* keys, values */
     uint64_t ready[2], used[2];                       /* weights */
-    uint64_t told;
-    uint32_t last, whole[2]; /* whether a group that was told of is complete */
+    uint32_t last;
 };
 /* Behind that, scratch: new rows' K; then their V, or a tile's results. */
 
@@ -226,10 +217,10 @@ static __device__ void one_keys(const struct decode_args &a, struct shared_one *
         struct fresh f = fresh_of(j, &u);
         const bool again = u.job == job && u.head == head;
         if (!again || f.f1 > f.f0) {
-            bar_sync(KEYS_BAR,
+            bar_sync(2,
                      KEY_THREADS); /* all are through with queries, and rows of the unit before */
             one_prepare_keys<KV>(a, j, u.head, f, again, sh, scratch, warp, lane);
-            bar_sync(KEYS_BAR, KEY_THREADS);
+            bar_sync(2, KEY_THREADS);
         }
         if (job < 0) {
             pdl_launch();
@@ -253,9 +244,9 @@ static __device__ void one_keys(const struct decode_args &a, struct shared_one *
                 unsigned char *slot = slots + ring.slot * slot_bytes;
                 mbar_wait(ring.full + 8 * (uint32_t)ring.slot, ring.phase);
                 if (patched) {
-                    patch<F8, KEY_WARPS>(a, scratch, slot, from + HALF * i, 0, f, tid);
+                    patch_call<F8, KEY_WARPS>(a.kv, scratch, slot, from + HALF * i, 0, f, tid);
                     fence_proxy_async();
-                    bar_sync(KEYS_BAR, KEY_THREADS);
+                    bar_sync(2, KEY_THREADS);
                 }
                 if (key_row / HALF == i && HALF * i < keys) {
                     if (F8 == AT_PACKED) {
@@ -292,7 +283,7 @@ static __device__ void one_keys(const struct decode_args &a, struct shared_one *
             if (g == 0) {
                 *(float2 *)&sh->red[turn][warp][2 * t] = make_float2(x, y);
             }
-            bar_sync(KEYS_BAR, KEY_THREADS);
+            bar_sync(2, KEY_THREADS);
             float2 old = *(const float2 *)&sh->top[1 - turn][2 * t];
             if (split == u.split) {
                 old = make_float2(-INFINITY, -INFINITY);
@@ -354,66 +345,29 @@ static __device__ __forceinline__ void one_prepare_values(const struct decode_ar
     }
 }
 
-/* The units of a group that the block has stored, told of together. */
-static __device__ __forceinline__ bool one_gather(struct arrival *of, const struct attn_unit *u)
-{
-    const int group = unit_of(u->split) / GROUP;
-    const bool same = of->n > 0 && of->job == u->job && of->head == u->head && of->group == group;
-    *of = {u->job, u->head, group, same ? of->n + 1 : 1};
-    return same;
-}
-
-/* What was told of before, if it made its group complete. */
-template <int KV>
-static __device__ __forceinline__ void one_merge(const struct decode_args &a, struct shared_one *sh,
-                                                 struct arrival of, int number,
-                                                 unsigned char *scratch, int warp, int lane,
-                                                 int tid)
-{
-    mbar_wait(smem_addr(&sh->told), (uint32_t)number & 1);
-    if (sh->whole[number & 1]) {
-        combine<one_kind<KV>::f8, 4, true>(a, &sh->jobs, of, scratch, &sh->last, warp, lane, tid);
-    }
-}
-
 template <int KV>
 static __device__ void one_values(const struct decode_args &a, struct shared_one *sh,
                                   unsigned char *slots, struct attn_place at, int tid)
 {
     constexpr int F8 = one_kind<KV>::f8;
-    const int warp = tid / 32, lane = tid % 32, t = lane % 4;
+    const int warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
     const int slot_bytes = tile_bytes<F8>(a, 1);
     const uint32_t ready = smem_addr(sh->ready), used = smem_addr(sh->used);
     const struct attn_jobs *w = &sh->jobs;
     struct ring ring = one_ring(a, sh, smem_addr(slots), 1);
     unsigned char *first = slots + a.slots * a.ring_key_bytes;
     unsigned char *scratch = (unsigned char *)(sh + 1) + a.rows * fresh_bytes<F8>();
-    int turn = 0, told = 0, direct = 0;
+    int turn = 0;
     uint32_t phase = 0;
     struct attn_unit u;
-    struct arrival done = {0, 0, 0, 0}, before = done;
+    struct arrival done = {0, 0, 0, 0};
     pdl_wait();
     for (;;) {
         const bool more = next_unit(w, &at, &u);
-        struct arrival next = done;
-        bool edge = done.n > 0 && (!more || !one_gather(&next, &u));
-        if (edge) {
-            bar_sync(SUMS_BAR, WORKERS + 32);
-        }
-        /* What was told of before is looked at when there is more to tell, and at the end. */
-#pragma unroll 1
-        for (int i = (edge ? 1 : 0) + (more ? 0 : 1); i > 0; i--) {
-            if (before.n > 0) {
-                one_merge<KV>(a, sh, before, told - 1, scratch, warp, lane, tid);
-                before.n = 0;
-            }
-            if (edge) {
-                bar_arrive(TELL_BAR, WORKERS + 32);
-                before = done;
-                told++;
-                done.n = 0;
-                edge = false;
-            }
+        if (done.n > 0 && (!more || done.job != u.job || done.head != u.head ||
+                           done.group != unit_of(u.split) / GROUP)) {
+            combine<F8, 4, false>(a, w, done, scratch, &sh->last, warp, lane, tid);
+            done.n = 0;
         }
         if (!more) {
             return;
@@ -425,7 +379,8 @@ static __device__ void one_values(const struct decode_args &a, struct shared_one
             one_prepare_values<KV>(a, j, u.head, f, scratch, warp, lane);
             workers_sync();
         }
-        float o[2][1][4] = {};
+        float o[2][1][4] = {}, l[1][4] = {};
+        float2 top = make_float2(0, 0);
 #pragma unroll 1
         for (int split = u.split; split < u.split + u.n; split++) {
             const int from = split * AT_SPLIT, keys = j->pos + j->n - from;
@@ -433,6 +388,7 @@ static __device__ void one_values(const struct decode_args &a, struct shared_one
             const uint32_t p_at = smem_addr(sh->p[turn]);
             mbar_wait(ready + 8 * (uint32_t)turn, phase);
             const float2 c = *(const float2 *)&sh->scale[turn][2 * t];
+            top = *(const float2 *)&sh->top[turn][2 * t];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 o[i][0][0] = __fmul_rn(o[i][0][0], c.x);
@@ -440,27 +396,23 @@ static __device__ void one_values(const struct decode_args &a, struct shared_one
                 o[i][0][2] = __fmul_rn(o[i][0][2], c.x);
                 o[i][0][3] = __fmul_rn(o[i][0][3], c.y);
             }
+            l[0][0] = __fmul_rn(l[0][0], c.x);
+            l[0][1] = __fmul_rn(l[0][1], c.y);
 #pragma unroll 1
             for (int i = 0; i < 2; i++) {
                 unsigned char *slot = first + ring.slot * slot_bytes;
                 mbar_wait(ring.full + 8 * (uint32_t)ring.slot, ring.phase);
                 if (patched) {
-                    patch<F8, WARPS>(a, scratch, slot, from + HALF * i, 1, f, tid);
+                    patch_call<F8, WARPS>(a.kv, scratch, slot, from + HALF * i, 1, f, tid);
                     fence_proxy_async();
                     workers_sync();
                 }
                 const int n = keys - HALF * i;
-                if (F8 == AT_PACKED && n >= HALF) {
-                    packed_values<1, WARPS, 0, true>((enum be_kv)KV, o, NULL, slot, p_at, HALF * i,
-                                                     HALF, warp, lane);
-                } else if (F8 == AT_PACKED) {
-                    packed_values<1, WARPS, 0, false>((enum be_kv)KV, o, NULL, slot, p_at, HALF * i,
-                                                      n, warp, lane);
-                } else if (n >= HALF) {
-                    values<F8, 1, true, 0>(o, NULL, ring.base + (uint32_t)(ring.slot * slot_bytes),
-                                           p_at, HALF * i, HALF, warp, lane);
+                if (F8 == AT_PACKED) {
+                    packed_values<1, WARPS, 1, false>((enum be_kv)KV, o, l, slot, p_at, HALF * i, n,
+                                                      warp, lane);
                 } else {
-                    values<F8, 1, false, 0>(o, NULL, ring.base + (uint32_t)(ring.slot * slot_bytes),
+                    values<F8, 1, false, 1>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes),
                                             p_at, HALF * i, n, warp, lane);
                 }
                 slot_done<true>(&ring, lane);
@@ -473,9 +425,11 @@ static __device__ void one_values(const struct decode_args &a, struct shared_one
             turn = 1 - turn;
         }
         if (j->splits == 1) {
-            bar_sync(SUMS_BAR, WORKERS + 32);
-            const float2 sum = *(const float2 *)&sh->sum[direct][2 * t];
-            direct = 1 - direct;
+            if (warp == 0 && g == 0) {
+                *(float2 *)&sh->sum[2 * t] = make_float2(l[0][0], l[0][1]);
+            }
+            workers_sync();
+            const float2 sum = *(const float2 *)&sh->sum[2 * t];
             const struct frag r = {{{o[0][0][0], o[0][0][1], o[0][0][2], o[0][0][3]},
                                     {o[1][0][0], o[1][0][1], o[1][0][2], o[1][0][3]}},
                                    {0, 0},
@@ -483,110 +437,16 @@ static __device__ void one_values(const struct decode_args &a, struct shared_one
             finish_tile<F8>(a, j, u.head, 0, &r, scratch, warp, lane);
             continue;
         }
+        const int unit = unit_of(u.split);
+        const size_t to = tile_of(a, j, u.head, a.units, unit);
         const float r[2][4] = {{o[0][0][0], o[0][0][1], o[0][0][2], o[0][0][3]},
                                {o[1][0][0], o[1][0][1], o[1][0][2], o[1][0][3]}};
-        store_frag(a.part + tile_of(a, j, u.head, a.units, unit_of(u.split)) * TILE, r, warp, lane);
-        one_gather(&done, &u);
-    }
-}
-
-/* ---- sums of weights; telling ---- */
-
-template <int KV>
-static __device__ void one_sums(const struct decode_args &a, struct shared_one *sh,
-                                struct attn_place at, int lane)
-{
-    const int g = lane / 4, t = lane % 4;
-    const uint32_t ready = smem_addr(sh->ready), used = smem_addr(sh->used);
-    const struct attn_jobs *w = &sh->jobs;
-    const int order = one_kind<KV>::f8 == AT_PACKED ? kv_weight_row((enum be_kv)KV, lane) : lane;
-    int turn = 0, direct = 0;
-    uint32_t phase = 0;
-    struct attn_unit u;
-    struct arrival done = {0, 0, 0, 0};
-    pdl_wait();
-    for (;;) {
-        const bool more = next_unit(w, &at, &u);
-        struct arrival next = done;
-        if (done.n > 0 && (!more || !one_gather(&next, &u))) {
-            bar_sync(SUMS_BAR, WORKERS + 32);
-            done.n = 0;
-        }
-        if (!more) {
-            return;
-        }
-        const struct attn_job *j = &w->job[u.job];
-        float l[1][4] = {};
-        float2 top = make_float2(0, 0);
-#pragma unroll 1
-        for (int split = u.split; split < u.split + u.n; split++) {
-            const int keys = j->pos + j->n - split * AT_SPLIT;
-            const uint32_t p = smem_addr(sh->p[turn]) + (uint32_t)order * 16;
-            mbar_wait(ready + 8 * (uint32_t)turn, phase);
-            const float2 c = *(const float2 *)&sh->scale[turn][2 * t];
-            top = *(const float2 *)&sh->top[turn][2 * t];
-            l[0][0] = __fmul_rn(l[0][0], c.x);
-            l[0][1] = __fmul_rn(l[0][1], c.y);
-#pragma unroll
-            for (int k = 0; k < AT_SPLIT; k += 32) {
-                if (k < keys) {
-                    sum_weights<1, 1, WARPS>(l, p + (uint32_t)k * 16, 0);
-                }
-            }
-            __syncwarp();
-            if (lane == 0) {
-                mbar_arrive(used + 8 * (uint32_t)turn);
-            }
-            phase ^= (uint32_t)turn;
-            turn = 1 - turn;
-        }
-        if (j->splits == 1) {
-            if (g == 0) {
-                *(float2 *)&sh->sum[direct][2 * t] = make_float2(l[0][0], l[0][1]);
-            }
-            direct = 1 - direct;
-            bar_sync(SUMS_BAR, WORKERS + 32);
-            continue;
-        }
-        if (g == 0) {
-            const size_t to = tile_of(a, j, u.head, a.units, unit_of(u.split));
+        store_frag(a.part + to * TILE, r, warp, lane);
+        if (warp == 0 && g == 0) {
             *(float4 *)(a.part_ml + to * 16 + 4 * t) = make_float4(top.x, l[0][0], top.y, l[0][1]);
         }
-        one_gather(&done, &u);
-    }
-}
-
-static __device__ void one_tell(const struct decode_args &a, struct shared_one *sh,
-                                struct attn_place at, int lane)
-{
-    const struct attn_jobs *w = &sh->jobs;
-    struct attn_unit u;
-    struct arrival done = {0, 0, 0, 0};
-    for (int told = 0;;) {
-        const bool more = next_unit(w, &at, &u);
-        struct arrival next = done;
-        if (done.n > 0 && (!more || !one_gather(&next, &u))) {
-            bar_sync(TELL_BAR, WORKERS + 32);
-            if (lane == 0) {
-                int n;
-                uint32_t *counter = group_counter(a, &w->job[done.job], done.head, done.group, &n);
-                const bool last =
-                    atom_add_acq_rel(counter, (uint32_t)done.n) == (uint32_t)(n - done.n);
-                if (last) {
-                    *counter = 0;
-                }
-                sh->whole[told & 1] = last;
-                mbar_arrive(smem_addr(&sh->told));
-            }
-            told++;
-            done.n = 0;
-        }
-        if (!more) {
-            return;
-        }
-        if (w->job[u.job].splits > 1) {
-            one_gather(&done, &u);
-        }
+        done.job = u.job, done.head = u.head, done.group = unit / GROUP;
+        done.n++;
     }
 }
 
@@ -600,7 +460,7 @@ __global__ void __launch_bounds__(ONE_THREADS, 1) attn_one_kernel(const struct d
     struct shared_one *sh =
         (struct shared_one *)(slots + a.slots * (a.ring_key_bytes + a.ring_value_bytes));
     const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
-    if (warp == FILL_WARP) {
+    if (warp == WARPS + KEY_WARPS) {
         if (lane < a.slots) {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
@@ -610,10 +470,7 @@ __global__ void __launch_bounds__(ONE_THREADS, 1) attn_one_kernel(const struct d
         }
         if (lane < 2) {
             mbar_init(smem_addr(&sh->ready[lane]), KEY_WARPS);
-            mbar_init(smem_addr(&sh->used[lane]), WARPS + 1);
-        }
-        if (lane == 0) {
-            mbar_init(smem_addr(&sh->told), 1);
+            mbar_init(smem_addr(&sh->used[lane]), WARPS);
         }
         mbar_fence_init();
         make_jobs(a.count, a.span, a.spans, a.in.kv_heads, 8 / a.group, false, &sh->jobs, lane);
@@ -632,10 +489,6 @@ __global__ void __launch_bounds__(ONE_THREADS, 1) attn_one_kernel(const struct d
         one_values<KV>(a, sh, slots, at, tid);
     } else if (warp < WARPS + KEY_WARPS) {
         one_keys<KV>(a, sh, slots, at, tid - WORKERS);
-    } else if (warp == SUM_WARP) {
-        one_sums<KV>(a, sh, at, lane);
-    } else if (warp == TELL_WARP) {
-        one_tell(a, sh, at, lane);
     } else if (lane == 0) {
         one_fills<KV>(a, sh, smem_addr(slots), at);
     }
@@ -654,7 +507,7 @@ static cudaError_t launch_one(struct cu_ctx *c, struct decode_args *a, int limit
     int n = (limit - fixed) / both;
     n = n < ONE_SLOTS ? n : ONE_SLOTS;
     a->slots = tune->slots > 0 && tune->slots < n ? tune->slots : n;
-    const int kb = tune->flight > 0 ? tune->flight : 96;
+    const int kb = tune->flight > 0 ? tune->flight : 48;
     a->flight = kb * 2048 / both < 2 ? 2 : kb * 2048 / both;
     /* A slot is filled again 2 * slots - 1 loads later at the earliest. */
     a->flight = a->flight < 2 * a->slots - 1 ? a->flight : 2 * a->slots - 1;
