@@ -330,7 +330,7 @@ static __device__ __forceinline__ void scores(float (*s)[shape<NT>::tiles][4], u
 
 /* o += values (32 elements of this warp) * weights, over n keys of the slot (a multiple
  * of 32), key0 ... of the split; l += weights, of the query tiles that the warp has. */
-template <int F8, int NT, bool WHOLE, int SUMS>
+template <int F8, int NT>
 static __device__ __forceinline__ void values(float (*o)[NT][4], float (*l)[4], uint32_t slot,
                                               uint32_t p, int key0, int n_keys, int warp, int lane)
 {
@@ -342,7 +342,7 @@ static __device__ __forceinline__ void values(float (*o)[NT][4], float (*l)[4], 
     const uint32_t p0 = p + (uint32_t)((key0 + lane) * 16);
 #pragma unroll
     for (int k = 0; k < HALF; k += 32) {
-        if (WHOLE || k < n_keys) {
+        if (k < n_keys) {
             uint32_t f[2][2][4]; /* [step][tile of 16 elements] */
 #pragma unroll
             for (int i = 0; i < 2; i++) {
@@ -360,7 +360,7 @@ static __device__ __forceinline__ void values(float (*o)[NT][4], float (*l)[4], 
                     ldmatrix_x4_trans(f[i][1], (v0 ^ 32) + at);
                 }
             }
-            weigh_values<NT, SUMS, WARPS>(o, l, f, p0 + (uint32_t)(k * 16), warp);
+            weigh_values<NT, shape<NT>::sums, WARPS>(o, l, f, p0 + (uint32_t)(k * 16), warp);
         }
     }
 }
@@ -558,19 +558,8 @@ struct arrival {
     int job, head, group, n;
 };
 
-/* The counter of a group's units, and how many there are. */
-static __device__ __forceinline__ uint32_t *group_counter(const struct decode_args &a,
-                                                          const struct attn_job *j, int head,
-                                                          int group, int *n)
-{
-    const int left = unit_of(j->splits - 1) + 1 - group * GROUP;
-    *n = left < GROUP ? left : GROUP;
-    return a.counter + (size_t)(j->row * a.in.kv_heads + head) * GROUPS_MAX + group;
-}
-
-/* Merges their group when it is complete (TOLD: it is known to be), and the groups when they
- * are. */
-template <int F8, int BY, bool TOLD>
+/* Merges their group when it is complete, and the groups when they are. */
+template <int F8, int BY>
 static __device__ __forceinline__ void combine(const struct decode_args &a,
                                                const struct attn_jobs *w, struct arrival of,
                                                unsigned char *scratch, uint32_t *flag, int warp,
@@ -587,8 +576,7 @@ static __device__ __forceinline__ void combine(const struct decode_args &a,
     int n = left < GROUP ? left : GROUP, more = of.n;
 #pragma unroll 1
     for (int level = 0;; level++, n = groups, more = 1) {
-        if ((level || !TOLD) &&
-            !last_of(counter + (level ? GROUPS_MAX - 1 : mine), more, n, flag, tid)) {
+        if (!last_of(counter + (level ? GROUPS_MAX - 1 : mine), more, n, flag, tid)) {
             return;
         }
         const size_t from =
@@ -818,7 +806,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
         const bool more = next_unit(w, &at, &u);
         if (done.n > 0 && (!more || done.job != u.job || done.head != u.head ||
                            done.group != unit_of(u.split) / GROUP)) {
-            combine<F8, GROUP, false>(a, w, done, scratch, &sh->last, warp, lane, tid);
+            combine<F8, GROUP>(a, w, done, scratch, &sh->last, warp, lane, tid);
             done.n = 0;
         } else if (done.n > 0) {
             workers_sync(); /* the unit before is through with shared memory */
@@ -971,13 +959,11 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
                                         1, f, tid);
                 }
                 if (F8 == AT_PACKED) {
-                    packed_values<NT, WARPS, is::sums, false>(
-                        a.kv, o, l, slots + ring.slot * slot_bytes, p_at, HALF * i, keys - HALF * i,
-                        warp, lane);
+                    packed_values<NT, WARPS, is::sums>(a.kv, o, l, slots + ring.slot * slot_bytes,
+                                                       p_at, HALF * i, keys - HALF * i, warp, lane);
                 } else {
-                    values<F8, NT, false, is::sums>(o, l,
-                                                    ring.base + (uint32_t)(ring.slot * slot_bytes),
-                                                    p_at, HALF * i, keys - HALF * i, warp, lane);
+                    values<F8, NT>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes), p_at,
+                                   HALF * i, keys - HALF * i, warp, lane);
                 }
                 slot_done<BULK>(&ring, lane);
             }

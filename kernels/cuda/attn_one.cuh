@@ -366,7 +366,7 @@ static __device__ void one_values(const struct decode_args &a, struct shared_one
         const bool more = next_unit(w, &at, &u);
         if (done.n > 0 && (!more || done.job != u.job || done.head != u.head ||
                            done.group != unit_of(u.split) / GROUP)) {
-            combine<F8, 4, false>(a, w, done, scratch, &sh->last, warp, lane, tid);
+            combine<F8, 4>(a, w, done, scratch, &sh->last, warp, lane, tid);
             done.n = 0;
         }
         if (!more) {
@@ -409,11 +409,11 @@ static __device__ void one_values(const struct decode_args &a, struct shared_one
                 }
                 const int n = keys - HALF * i;
                 if (F8 == AT_PACKED) {
-                    packed_values<1, WARPS, 1, false>((enum be_kv)KV, o, l, slot, p_at, HALF * i, n,
-                                                      warp, lane);
+                    packed_values<1, WARPS, 1>((enum be_kv)KV, o, l, slot, p_at, HALF * i, n, warp,
+                                               lane);
                 } else {
-                    values<F8, 1, false, 1>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes),
-                                            p_at, HALF * i, n, warp, lane);
+                    values<F8, 1>(o, l, ring.base + (uint32_t)(ring.slot * slot_bytes), p_at,
+                                  HALF * i, n, warp, lane);
                 }
                 slot_done<true>(&ring, lane);
             }

@@ -419,8 +419,8 @@ static __device__ __forceinline__ void weigh_scaled(float (*o)[NT][4], float (*l
 }
 
 /* o += values (32 elements of this warp) * weights, over n keys of the slot (a multiple of
- * 32), key0 ... of the split; l += weights, of the query tiles that the warp has. WHOLE: all. */
-template <int NT, int WARPS, int SUMS, bool WHOLE>
+ * 32), key0 ... of the split; l += weights, of the query tiles that the warp has. */
+template <int NT, int WARPS, int SUMS>
 static __device__ __forceinline__ void packed_values(enum be_kv kv, float (*o)[NT][4],
                                                      float (*l)[4], const unsigned char *slot,
                                                      uint32_t p, int key0, int n_keys, int warp,
@@ -430,7 +430,7 @@ static __device__ __forceinline__ void packed_values(enum be_kv kv, float (*o)[N
     const struct kv_words w = kv_load_values(kv, slot, warp, lane);
 #pragma unroll
     for (int k = 0; k < KVL_ROWS; k += 32) {
-        if (!WHOLE && k >= n_keys) {
+        if (k >= n_keys) {
             break;
         }
         uint32_t f[2][2][4]; /* [step][tile of 16 elements] */
