@@ -232,6 +232,8 @@ static __device__ __forceinline__ void gates(const struct cu_gdn &p, const struc
     }
 }
 
+enum { INNER_THREADS = 256 };
+
 /* Rows 16 RB .. of T = (I + A)^-1 left of their diagonal block, which is there:
  * -T_dd (A T above). R rows of a column a thread. */
 template <int RB, int R>
@@ -289,11 +291,11 @@ static __device__ __forceinline__ void inverse_rows(const float *a, float *t, in
     __syncthreads();
 }
 
-/* T from A, both [64][LDA] in shared memory, by 128 threads. Row t uses rows up to t. */
+/* T from A, both [64][LDA] in shared memory, by INNER_THREADS. Row t uses rows up to t. */
 static __device__ __forceinline__ void inverse(const float *a, float *t, int tid)
 {
     const int first = tid / 32 * 16, col = tid % 32;
-    if (col < 16) {
+    if (first < B && col < 16) {
         float x[16];
 #pragma unroll
         for (int i = 0; i < 16; i++) {
@@ -307,22 +309,24 @@ static __device__ __forceinline__ void inverse(const float *a, float *t, int tid
         }
     }
     __syncthreads();
-    inverse_rows<1, 2>(a, t, tid);
-    inverse_rows<2, 4>(a, t, tid);
-    inverse_rows<3, 8>(a, t, tid);
+    inverse_rows<1, 1>(a, t, tid);
+    inverse_rows<2, 2>(a, t, tid);
+    inverse_rows<3, 4>(a, t, tid);
 }
 
 /*
  * A = beta (K K^T) e^(G_i - G_j) below the diagonal, P = (Q K^T) e^(G_i - G_j) up
- * to it, T = (I + A)^-1, for one value head and grid block; 4 warps of 16 rows.
+ * to it, T = (I + A)^-1, for one value head and grid block; two warps for 16 rows, the second
+ * has columns 32 to 63. One of those that have nothing there makes the gates meanwhile.
  * Reads 48 KB of K and Q (shared by the heads of a key head), writes 24 KB.
  */
-__global__ void __launch_bounds__(128, 4)
+__global__ void __launch_bounds__(INNER_THREADS, 2)
     gdn_inner(const struct cu_batch b, const struct cu_gdn p, const struct gdn_work w)
 {
     __shared__ float beta[B], g[B], low[B];
     unsigned char *smem = cu_smem();
-    const int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32;
+    const int tid = (int)threadIdx.x, lane = tid % 32;
+    const int warp = tid / 32 % 4, j0 = tid / 128 * 2; /* of 16 rows; of 16 columns */
     const int h = (int)blockIdx.x, kh = h / (p.v_heads / p.k_heads);
     struct gdn_block blk;
     pdl_launch();
@@ -333,18 +337,18 @@ __global__ void __launch_bounds__(128, 4)
     const uint32_t kq = smem_addr(smem);
     const uint8_t *from =
         w.kq + ((size_t)blockIdx.y * (size_t)p.k_heads + (size_t)kh) * GDN_KQ_BYTES;
-    for (int i = tid * 16; i < GDN_KQ_BYTES; i += 128 * 16) {
+    for (int i = tid * 16; i < GDN_KQ_BYTES; i += INNER_THREADS * 16) {
         cp_async16(kq + (uint32_t)i, from + i);
     }
     cp_async_commit();
     const size_t unit = (size_t)blockIdx.y * (size_t)p.v_heads + (size_t)h;
-    if (warp == 0) {
-        gates(p, blk, h, lane, beta, g, low, w.gate + unit * GDN_GATE_FLOATS);
-    }
     cp_async_wait<0>();
     __syncthreads();
+    if (warp == 0 && j0 > 0) {
+        gates(p, blk, h, lane, beta, g, low, w.gate + unit * GDN_GATE_FLOATS);
+    }
 
-    float kk[8][4] = {}, cross[8][4] = {}, qk[8][4] = {};
+    float kk[4][4] = {}, cross[4][4] = {}, qk[4][4] = {};
     const int a_row = 16 * warp + lane % 16, b_row = lane / 16 * 8 + lane % 8;
 #pragma unroll
     for (int ks = 0; ks < 8; ks++) {
@@ -354,12 +358,12 @@ __global__ void __launch_bounds__(128, 4)
         ldmatrix_x4(al, at + B * D * 2);
         ldmatrix_x4(aq, at + 2 * B * D * 2);
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            if (j > warp) {
+        for (int j = 0; j < 2; j++) {
+            if (j0 + j > warp) {
                 continue;
             }
             uint32_t bh[4], bl[4];
-            const uint32_t bt = kq + unit128(16 * j + b_row, 2 * ks + lane / 8 % 2);
+            const uint32_t bt = kq + unit128(16 * (j0 + j) + b_row, 2 * ks + lane / 8 % 2);
             ldmatrix_x4(bh, bt);
             ldmatrix_x4(bl, bt + B * D * 2);
 #pragma unroll
@@ -377,8 +381,8 @@ __global__ void __launch_bounds__(128, 4)
     float *am = (float *)smem, *tm = am + B * LDA;
     uint8_t *out = w.tp + unit * GDN_TP_BYTES;
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
-        const int j = 8 * c + 2 * (lane % 4);
+    for (int c = 0; c < 4; c++) {
+        const int unit8 = 2 * j0 + c, j = 8 * unit8 + 2 * (lane % 4);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int i = 16 * warp + 8 * half + lane / 4;
@@ -390,16 +394,16 @@ __global__ void __launch_bounds__(128, 4)
                 a[e] = i > j + e ? beta[i] * k * d : 0.0f;
                 q[e] = qk[c][2 * half + e] * d;
             }
-            if (c / 2 <= warp) {
+            if (unit8 / 2 <= warp) {
                 *(float2 *)(am + i * LDA + j) = make_float2(a[0], a[1]);
             }
-            *(uint32_t *)(out + 2 * B * B * 2 + unit64(i, c) + 4 * (lane % 4)) =
+            *(uint32_t *)(out + 2 * B * B * 2 + unit64(i, unit8) + 4 * (lane % 4)) =
                 f16x2_of_f32(q[0], q[1]);
         }
     }
     __syncthreads();
     inverse(am, tm, tid);
-    for (int i = tid; i < B * 8; i += 128) {
+    for (int i = tid; i < B * 8; i += INNER_THREADS) {
         const int row = i / 8, c = i % 8;
         uint4 high = make_uint4(0, 0, 0, 0), low4 = make_uint4(0, 0, 0, 0);
         if (c / 2 <= row / 16) {
@@ -791,8 +795,8 @@ static cudaError_t stages_of_spans(struct cu_ctx *c, const struct cu_batch *b,
         rc = cu_launch(c, "gdn_conv_rows", gdn_conv_rows, conv, dim3(128), 0, *b, *g, w);
     }
     if (rc == cudaSuccess && stages & GDN_INNER) {
-        rc = cu_launch(c, "gdn_inner", gdn_inner, dim3(heads, blocks), dim3(128), GDN_KQ_BYTES, *b,
-                       *g, w);
+        rc = cu_launch(c, "gdn_inner", gdn_inner, dim3(heads, blocks), dim3(INNER_THREADS),
+                       GDN_KQ_BYTES, *b, *g, w);
     }
     if (rc == cudaSuccess && stages & GDN_WALK) {
         rc = c->path == CU_SM90 ? cu_launch(c, "gdn_walk", gdn_walk<2>, walk, dim3(128),
