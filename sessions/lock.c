@@ -120,7 +120,7 @@ void lock_release(struct session_lock *l)
 pid_t lock_holder(const char *dir, int64_t conv)
 {
     char *path = path_of(dir, conv);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* it may be a FIFO */
     free(path);
     if (fd < 0) {
         return 0;

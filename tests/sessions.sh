@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..50
+echo 1..53
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -321,6 +321,27 @@ else
     q=$real
 fi
 export XDG_STATE_HOME="$t/state"
+
+# a reader that goes; FIFOs that nobody writes
+export XDG_STATE_HOME="$t/pipe"
+dir=$t/pipe/quasar
+"$q" run -m "$model" --threads 1 --session pipe -p 'Tell me a long story.' --think off --temp 1 --seed 3 \
+    --ignore-eos -n 20000 </dev/null 2>"$t/err" | head -c 40 >"$t/head"
+[ "$(wc -c <"$t/head")" -eq 40 ] && se 0 show pipe && empty "$t/err" && grep -qF "$(head -c 20 "$t/head")" "$t/out"
+ok 'what was said to a reader that went is stored'
+rm -f "$dir"/locks/*.lock
+mkfifo "$dir/locks/1.lock"
+timeout 20 "$q" sessions list >"$t/out" 2>"$t/err"
+ok 'a FIFO in the place of a lock'
+rm -f "$dir/locks/1.lock"
+mkdir -p "$t/config/quasar"
+mkfifo "$t/config/quasar/config"
+timeout 20 "$q" sessions list >"$t/out" 2>"$t/err"
+[ $? -eq 1 ] && one_line "$t/err" && grep -q 'config is not a regular file' "$t/err"
+ok 'a FIFO in the place of the settings is one line'
+rm -f "$t/config/quasar/config"
+export XDG_STATE_HOME="$t/state"
+dir=$t/state/quasar
 
 # nothing can be written
 rm -rf "$t/state"

@@ -5,12 +5,23 @@
 #include <signal.h>
 #include <stddef.h>
 
-static volatile sig_atomic_t came;
+static volatile sig_atomic_t came, pipe_broke;
 
 static void on_signal(int sig)
 {
-    (void)sig;
     came = 1;
+    if (sig == SIGPIPE) {
+        pipe_broke = 1;
+    }
+}
+
+/* Catches sig unless it is ignored already. */
+static void take(int sig, const struct sigaction *sa)
+{
+    struct sigaction old;
+    if (sigaction(sig, NULL, &old) == 0 && old.sa_handler != SIG_IGN) {
+        sigaction(sig, sa, NULL);
+    }
 }
 
 void interrupt_catch(bool second_ends)
@@ -20,13 +31,20 @@ void interrupt_catch(bool second_ends)
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
-    struct sigaction old;
-    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN) {
-        sigaction(SIGHUP, &sa, NULL);
-    }
+    take(SIGHUP, &sa);
+    sa.sa_flags = 0; /* every write raises it again */
+    take(SIGPIPE, &sa);
 }
 
 bool interrupt_came(void)
 {
     return came;
+}
+
+void interrupt_end(void)
+{
+    if (pipe_broke) {
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
 }

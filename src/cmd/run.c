@@ -343,6 +343,7 @@ static int run(const struct conf *cf, const struct prompt_in *p, struct err *e)
     rc = exchange(&o, p, &session, &out, e);
     session_fini(&session);
     convopts_free(&s);
+    interrupt_end();
     return rc;
 }
 
