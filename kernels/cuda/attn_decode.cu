@@ -440,6 +440,26 @@ static __device__ __forceinline__ void finish_tile(const struct decode_args &a,
     workers_sync(); /* scratch is free again */
 }
 
+/* The one tile of a job that is not split: from what its warps have, o of their own dimensions
+ * and l, the sums, which the first warp has. sums: 8 floats of shared memory. */
+template <int F8>
+static __device__ __forceinline__ void finish_alone(const struct decode_args &a,
+                                                    const struct attn_job *j, int head,
+                                                    const float *o0, const float *o1,
+                                                    const float *l, float *sums,
+                                                    unsigned char *scratch, int warp, int lane)
+{
+    const int t = lane % 4;
+    if (warp == 0 && lane / 4 == 0) {
+        *(float2 *)&sums[2 * t] = make_float2(l[0], l[1]);
+    }
+    workers_sync();
+    const float2 sum = *(const float2 *)&sums[2 * t];
+    const struct frag r = {
+        {{o0[0], o0[1], o0[2], o0[3]}, {o1[0], o1[1], o1[2], o1[3]}}, {0, 0}, {sum.x, sum.y}};
+    finish_tile<F8>(a, j, head, 0, &r, scratch, warp, lane);
+}
+
 static __device__ __forceinline__ void store_frag(float *part, const float (*o)[4], int warp,
                                                   int lane)
 {
@@ -971,16 +991,7 @@ static __device__ __forceinline__ void units(const struct decode_args &a, struct
 
         const int tiles = (j->n * a.group + 7) / 8;
         if (NT == 1 && j->splits == 1) {
-            if (warp == 0 && g == 0) {
-                *(float2 *)&sh->scale[2 * t] = make_float2(l[0][0], l[0][1]);
-            }
-            workers_sync();
-            const float2 sum = *(const float2 *)&sh->scale[2 * t];
-            const struct frag r = {{{o[0][0][0], o[0][0][1], o[0][0][2], o[0][0][3]},
-                                    {o[1][0][0], o[1][0][1], o[1][0][2], o[1][0][3]}},
-                                   {0, 0},
-                                   {sum.x, sum.y}};
-            finish_tile<F8>(a, j, u.head, 0, &r, scratch, warp, lane);
+            finish_alone<F8>(a, j, u.head, o[0][0], o[1][0], l[0], sh->scale, scratch, warp, lane);
             continue;
         }
         const int unit = unit_of(u.split);

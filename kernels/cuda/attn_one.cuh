@@ -425,16 +425,7 @@ static __device__ void one_values(const struct decode_args &a, struct shared_one
             turn = 1 - turn;
         }
         if (j->splits == 1) {
-            if (warp == 0 && g == 0) {
-                *(float2 *)&sh->sum[2 * t] = make_float2(l[0][0], l[0][1]);
-            }
-            workers_sync();
-            const float2 sum = *(const float2 *)&sh->sum[2 * t];
-            const struct frag r = {{{o[0][0][0], o[0][0][1], o[0][0][2], o[0][0][3]},
-                                    {o[1][0][0], o[1][0][1], o[1][0][2], o[1][0][3]}},
-                                   {0, 0},
-                                   {sum.x, sum.y}};
-            finish_tile<F8>(a, j, u.head, 0, &r, scratch, warp, lane);
+            finish_alone<F8>(a, j, u.head, o[0][0], o[1][0], l[0], sh->sum, scratch, warp, lane);
             continue;
         }
         const int unit = unit_of(u.split);

@@ -429,6 +429,7 @@ static __device__ __forceinline__ void finish_shared(const struct mm90_args &g,
     int4 w = ready->tile;
     struct before b = {};
     if (w.w) {
+        before_scale(b, a, w.x, w.y, lane);
         before_norm(b, a, w.x, lane);
 #pragma unroll
         for (int c = 0; c < N; c++) {
@@ -447,7 +448,6 @@ static __device__ __forceinline__ void finish_shared(const struct mm90_args &g,
             before_load<N>(b, a, w.x, w.y, first, count, lane, ticket + a.w.old_at);
         }
         first_item = false;
-        before_scale(b, a, w.x, w.y, lane);
         float2 v[N];
         await_parts(a, w.z, w.w, first, g.link[i].odd, now, lane);
         gather<N, 2 * MM90_PARTS>(v, a, w.z, w.w, first, count, g.link[i].odd, now, lane);
