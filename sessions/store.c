@@ -43,13 +43,21 @@ struct files {
     uint64_t total;
 };
 
+static bool is_known(const struct files *l, const char *name)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (strcmp(l->v[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool add_file(void *ctx, const struct catalog_state *st)
 {
     struct files *l = ctx;
-    for (size_t i = 0; i < l->n; i++) {
-        if (strcmp(l->v[i], st->file) == 0) {
-            return true;
-        }
+    if (is_known(l, st->file)) {
+        return true;
     }
     l->v = mem_realloc(l->v, (l->n + 1) * sizeof *l->v);
     l->bytes = mem_realloc(l->bytes, (l->n + 1) * sizeof *l->bytes);
@@ -66,16 +74,6 @@ static void files_free(struct files *l)
     }
     free(l->v);
     free(l->bytes);
-}
-
-static bool is_known(const struct files *l, const char *name)
-{
-    for (size_t i = 0; i < l->n; i++) {
-        if (strcmp(l->v[i], name) == 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* ---- opening ---- */
@@ -189,11 +187,10 @@ static int why_not(const struct store *s)
 {
     static const char some[65536];
     struct tmp_out t = TMP_OUT_INIT;
-    char *probe = io_join(s->dir, "probe");
     if (access(s->path, W_OK) < 0) {
-        free(probe);
         return errno;
     }
+    char *probe = io_join(s->dir, "probe");
     errno = 0;
     const bool good = tmp_out_create(&t, probe, 0600, NULL) == 0 &&
                       io_write_all(t.fd, some, sizeof some, probe, NULL) == 0 && fsync(t.fd) == 0;

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "conv/giving.h"
 #include "sessions/prefixdir.h"
 
 #define GAIN 256            /* fewer tokens are computed as fast as they are fetched */
@@ -33,8 +34,7 @@ struct outgoing {
     int32_t *ids;
     int len;
     bool head;
-    struct engine_saved state;
-    uint64_t at; /* the writer: bytes read of it */
+    struct giving state;
 };
 
 struct disk {
@@ -198,18 +198,11 @@ static bool keep_warming(void *ctx)
     return on;
 }
 
-static int give(void *ctx, void *dst, size_t n, struct err *e)
-{
-    struct outgoing *o = ctx;
-    const int rc = o->state.read(o->state.ctx, o->at, dst, n, e);
-    o->at += n;
-    return rc;
-}
-
 static void write_out(struct disk *d, struct outgoing *o)
 {
     struct err e = ERR_INIT;
-    const struct state_part part = {.size = o->state.size, .give = give, .ctx = o};
+    const struct state_part part = {
+        .size = o->state.state.size, .give = giving_next, .ctx = &o->state};
     const int rc = prefixdir_write(d->dir, o->ids, (size_t)o->len, o->head, &part, &e);
     if (rc < 0 && rc != QE_CANCELLED) {
         log_line(LOG_WARN, "prompts are not kept on disk any more (--prefix-cache): %s", e.msg);
@@ -262,7 +255,7 @@ static bool op_store(void *ctx, const int32_t *ids, int len, bool head,
         return false;
     }
     struct outgoing *o = mem_zalloc(sizeof *o);
-    *o = (struct outgoing){.len = len, .head = head, .state = *state};
+    *o = (struct outgoing){.len = len, .head = head, .state.state = *state};
     o->ids = mem_array((size_t)len, sizeof *o->ids);
     memcpy(o->ids, ids, (size_t)len * sizeof *ids);
     pthread_mutex_lock(&d->lock);

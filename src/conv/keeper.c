@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "conv/giving.h"
 
 struct keeper {
     pthread_t thread;
@@ -35,19 +36,6 @@ void keep_task_free(struct keep_task *t)
     }
 }
 
-struct giving {
-    struct engine_saved state;
-    uint64_t at;
-};
-
-static int give(void *ctx, void *dst, size_t n, struct err *e)
-{
-    struct giving *g = ctx;
-    const int rc = g->state.read(g->state.ctx, g->at, dst, n, e);
-    g->at += n;
-    return rc;
-}
-
 static int save(struct store *s, struct keep_task *t)
 {
     struct state_meta m = {.kind = STATE_LIVE, .label = t->label};
@@ -55,7 +43,7 @@ static int save(struct store *s, struct keep_task *t)
     m.ids = transfer_ids(t->copy, &m.n_ids);
     struct giving g = {.state = transfer_blob(t->copy)};
     const struct state_part part = {
-        .tag = KEEP_PART, .size = g.state.size, .give = give, .ctx = &g};
+        .tag = KEEP_PART, .size = g.state.size, .give = giving_next, .ctx = &g};
     return store_save(s, t->turn, &m, &part, 1, &t->err);
 }
 
