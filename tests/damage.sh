@@ -48,6 +48,16 @@ cases() {
         }
     }'
 }
+# state_cases FILE COUNT SEED: those of a saved state
+state_cases() {
+    size=$(stat -c %s "$1")
+    ids=$(od -An -tu4 -j 32 -N 4 "$1" | tr -d ' ')
+    data=$((256 + 16 + 4 * ids))
+    chunks=$(((size - data - 32) / (1048576 + 8) + 1))
+    end=$((size - 32 - 8 * chunks))
+    cases "$2" "$3" "$size" 0 256 256 272 272 "$data" "$data" "$end" "$end" $((size - 32)) $((size - 32)) "$size" \
+        >"$t/cases"
+}
 restore() {
     rm -rf "$dir"
     mkdir -p "$XDG_STATE_HOME"
@@ -65,13 +75,8 @@ rm -f "$dir"/states/*
 ask talk 'And in a year?'
 cold=$(tokens "$t/out")
 f=$(basename "$t"/base/states/live-*)
-size=$(stat -c %s "$t/base/states/$f")
-ids=$(od -An -tu4 -j 32 -N 4 "$t/base/states/$f" | tr -d ' ')
-data=$((256 + 16 + 4 * ids))
-chunks=$(((size - data - 32) / (1048576 + 8) + 1))
-end=$((size - 32 - 8 * chunks))
 count=$(few 700 8)
-cases "$count" 5 "$size" 0 256 256 272 272 "$data" "$data" "$end" "$end" $((size - 32)) $((size - 32)) "$size" >"$t/cases"
+state_cases "$t/base/states/$f" "$count" 5
 while read -r i at bit cut; do
     what="state, byte $at of $size, bit $bit, cut $cut"
     restore
@@ -147,13 +152,8 @@ cold=$(tokens "$t/out")
 prompt "$t/kept" && prompt "$t/kept"
 grep -q '"cached_tokens":[1-9]' "$t/out" || wrong 'nothing is reused'
 f=$(ls -S "$t/kept" | grep '\.prefix$' | head -1)
-size=$(stat -c %s "$t/kept/$f")
-ids=$(od -An -tu4 -j 32 -N 4 "$t/kept/$f" | tr -d ' ')
-data=$((256 + 16 + 4 * ids))
-chunks=$(((size - data - 32) / (1048576 + 8) + 1))
-end=$((size - 32 - 8 * chunks))
 count=$(few 400 6)
-cases "$count" 6 "$size" 0 256 256 272 272 "$data" "$data" "$end" "$end" $((size - 32)) $((size - 32)) "$size" >"$t/cases"
+state_cases "$t/kept/$f" "$count" 6
 while read -r i at bit cut; do
     what="prompt, byte $at of $size, bit $bit, cut $cut"
     rm -rf "$t/now"
