@@ -91,7 +91,8 @@ int catalog_retarget(struct catalog *c, int64_t conv, const char *model, const c
 /* The turn that the conversation stands after: one of its own, or 0. */
 int catalog_set_leaf(struct catalog *c, int64_t conv, int64_t turn, struct err *e);
 /* A new conversation that begins with what the other one says up to a turn (0: up to its
- * leaf), and may use the same states. name NULL: the other's title. */
+ * leaf, and what is said of an unfinished answer, which is "interrupted" there), and may use
+ * the same states. name NULL: the other's title. */
 int catalog_fork(struct catalog *c, int64_t conv, int64_t turn, const char *name, int64_t *fork,
                  struct err *e);
 
@@ -128,6 +129,9 @@ int catalog_path(struct catalog *c, int64_t conv, int64_t turn, catalog_turn_fn 
 int catalog_search(struct catalog *c, const char *words, int limit,
                    bool (*fn)(void *ctx, int64_t conv, const struct catalog_turn *t), void *ctx,
                    struct err *e);
+/* The newest turn, where it is unfinished: an answer without an end, whose writer is at it or
+ * died, or a question without any. said: only an answer that has a word. Else *turn is 0. */
+int catalog_tip(struct catalog *c, int64_t conv, bool said, int64_t *turn, struct err *e);
 /* Conversations with an answer that was never finished: a writer is at work, or died. */
 int catalog_unfinished(struct catalog *c, catalog_conv_fn fn, void *ctx, struct err *e);
 /* Ends such answers of a conversation that has no writer as "interrupted"; the last that

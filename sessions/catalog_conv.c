@@ -278,6 +278,23 @@ int catalog_path(struct catalog *c, int64_t conv, int64_t turn, catalog_turn_fn 
     return cat_turns_take(c, st, fn, ctx, e);
 }
 
+int catalog_tip(struct catalog *c, int64_t conv, bool said, int64_t *turn, struct err *e)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = cat_prepare(c,
+                         "SELECT id FROM turns WHERE id = (SELECT max(id) FROM turns WHERE"
+                         " conversation = ?1) AND ((role = 'assistant' AND finish IS NULL AND"
+                         " (NOT ?2 OR text <> '' OR coalesce(thought, '') <> ''))"
+                         " OR (role = 'user' AND NOT ?2))",
+                         &st, e);
+    if (rc < 0) {
+        return rc;
+    }
+    sqlite3_bind_int64(st, 1, conv);
+    sqlite3_bind_int(st, 2, said);
+    return cat_int_take(c, st, turn, e);
+}
+
 struct copy {
     struct catalog *c;
     int64_t conv, last;
@@ -306,7 +323,11 @@ static bool copy_turn(void *ctx, const struct catalog_turn *t)
 {
     struct copy *k = ctx;
     int64_t id = 0;
-    k->rc = cat_insert_turn(k->c, 0, k->conv, k->last, t, &id, k->e);
+    struct catalog_turn row = *t;
+    if (row.role == CAT_ASSISTANT && !row.finish) {
+        row.finish = "interrupted"; /* a copy has no writer */
+    }
+    k->rc = cat_insert_turn(k->c, 0, k->conv, k->last, &row, &id, k->e);
     if (k->rc == 0) {
         k->rc = copy_states(k->c, t->id, k->conv, id, k->e);
     }
@@ -339,6 +360,9 @@ static int fork_rows(struct catalog *c, int64_t conv, int64_t turn, const char *
 {
     int rc = copy_conv(c, conv, name, fork, e);
     struct copy k = {.c = c, .conv = *fork, .e = e};
+    if (rc == 0 && turn == 0) {
+        rc = catalog_tip(c, conv, true, &turn, e);
+    }
     if (rc == 0) {
         rc = catalog_path(c, conv, turn, copy_turn, &k, e);
         rc = rc < 0 ? rc : k.rc;

@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..53
+echo 1..54
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -192,7 +192,8 @@ for i in $(seq 1 200); do
     sleep 0.1
 done
 say 1 busy 'Me too.' && one_line "$t/err" && grep -q "is open in another quasar (process $pid)" "$t/err" &&
-    se 1 rm busy && one_line "$t/err" && se 0 show busy && se 0 list && grep -q "open (process $pid)" "$t/out" && se 0 fork busy mine
+    se 1 rm busy && one_line "$t/err" && se 0 show busy && grep -q '^Count to a million' "$t/out" && grep -qF '*(unfinished)*' "$t/out" &&
+    se 0 list && grep -q "open (process $pid)" "$t/out" && se 0 fork busy mine
 ok 'one writer; others may read and fork'
 for i in $(seq 1 100); do # an answer is committed every two seconds
     "$q" sessions show busy --json | grep -q '"role":"assistant","text":"[^"]' && break
@@ -200,6 +201,11 @@ for i in $(seq 1 100); do # an answer is committed every two seconds
 done
 kill -9 $pid
 wait $pid 2>/dev/null
+se 0 show busy && said=$(sed -n '/^## Model/,$p' "$t/out" | sed -n 3p) && [ -n "$said" ] && grep -qF '*(unfinished)*' "$t/out" && empty "$t/err" &&
+    se 0 export busy --format jsonl && [ "$(wc -l <"$t/out")" = 2 ] && grep -q 'unfinished' "$t/err" && one_line "$t/err" &&
+    se 0 show busy --json && grep -q '"path":\[\([0-9]*,\)[0-9]*\]' "$t/out" &&
+    se 0 fork busy 'busy copy' && se 0 show 'busy copy' && grep -qF '*(interrupted)*' "$t/out" && grep -qF "$said" "$t/out" && se 0 rm 'busy copy'
+ok 'what a dead writer said is shown, exported and copied, and marked'
 say 0 busy 'And now?' --json && [ "$(turns busy)" -ge 4 ] && se 0 show busy && grep -q '(interrupted)' "$t/out"
 ok 'a dead writer holds nothing, and what it said is there'
 

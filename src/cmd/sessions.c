@@ -199,6 +199,7 @@ struct show {
     struct buf md;
     int64_t *on_path;
     size_t n_path;
+    bool question; /* the last turn is one */
 };
 
 static bool show_conv(void *ctx, const struct catalog_conv *v)
@@ -221,6 +222,7 @@ static bool path_turn(void *ctx, const struct catalog_turn *t)
     struct show *s = ctx;
     s->on_path = mem_realloc(s->on_path, (s->n_path + 1) * sizeof *s->on_path);
     s->on_path[s->n_path++] = t->id;
+    s->question = t->role == CAT_USER;
     json_array_append_new(s->path, json_integer(t->id));
     sessout_md_turn(t, &s->md);
     return true;
@@ -235,20 +237,31 @@ static void show_free(struct show *s)
     free(s->on_path);
 }
 
-/* Reads a conversation whole: its row, all its turns, those that lead to a turn (0: to the
- * leaf). */
+/* Where the conversation is followed to: the turn that was named, else what its writer left
+ * unfinished, else its leaf (0). */
+static int path_end(const struct verb_in *in, int64_t conv, int64_t *turn, struct err *e)
+{
+    *turn = conf_int(in->cf, "turn", 0);
+    return *turn > 0 ? 0 : catalog_tip(in->c, conv, false, turn, e);
+}
+
+/* Reads a conversation whole: its row, all its turns, those that lead to where it is
+ * followed. */
 static int show_read(const struct verb_in *in, struct show *s, struct err *e)
 {
-    int64_t conv = 0;
-    const int64_t turn = conf_int(in->cf, "turn", 0);
+    int64_t conv = 0, turn = 0;
     *s = (struct show){.in = in, .turns = json_array(), .path = json_array()};
     int rc = find(in, 0, &conv, e);
     rc = rc < 0 ? rc : catalog_get(in->c, conv, show_conv, s, e);
     rc = rc < 0 ? rc : catalog_turns(in->c, conv, show_turn, s, e);
+    rc = rc < 0 ? rc : path_end(in, conv, &turn, e);
     rc = rc < 0 ? rc : catalog_path(in->c, conv, turn, path_turn, s, e);
     if (rc == 0 && turn > 0 && s->n_path == 0) {
         rc = err_set(e, QE_NOTFOUND, "conversation %lld has no turn %lld", (long long)conv,
                      (long long)turn);
+    }
+    if (rc == 0 && s->question && conf_int(in->cf, "turn", 0) == 0) {
+        buf_adds(&s->md, "*(no answer)*\n\n");
     }
     return rc;
 }
@@ -296,11 +309,18 @@ static int verb_show(struct verb_in *in, struct err *e)
 
 struct lines {
     struct buf out;
+    bool unfinished; /* the last turn is */
 };
 
+/* An answer that has not begun is no message. */
 static bool line_turn(void *ctx, const struct catalog_turn *t)
 {
     struct lines *l = ctx;
+    const bool open = t->role == CAT_ASSISTANT && !t->finish;
+    l->unfinished = open || t->role == CAT_USER;
+    if (open && t->text_n + t->thought_n == 0) {
+        return true;
+    }
     json_t *m = sessout_message(t);
     json_write(m, &l->out);
     buf_addc(&l->out, '\n');
@@ -310,10 +330,16 @@ static bool line_turn(void *ctx, const struct catalog_turn *t)
 
 static int export_lines(struct verb_in *in, struct buf *out, struct err *e)
 {
-    struct lines l = {BUF_INIT};
-    int64_t conv = 0;
+    struct lines l = {.out = BUF_INIT};
+    int64_t conv = 0, turn = 0;
     int rc = find(in, 0, &conv, e);
-    rc = rc < 0 ? rc : catalog_path(in->c, conv, conf_int(in->cf, "turn", 0), line_turn, &l, e);
+    rc = rc < 0 ? rc : path_end(in, conv, &turn, e);
+    rc = rc < 0 ? rc : catalog_path(in->c, conv, turn, line_turn, &l, e);
+    if (rc == 0 && l.unfinished && conf_int(in->cf, "turn", 0) == 0) {
+        /* messages have no place for it */
+        fprintf(stderr, "quasar: the last turn of conversation %lld is unfinished\n",
+                (long long)conv);
+    }
     *out = l.out;
     return rc;
 }

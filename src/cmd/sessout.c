@@ -161,7 +161,10 @@ void sessout_md_turn(const struct catalog_turn *t, struct buf *out)
     if (t->calls) {
         buf_printf(out, "```json\n%s\n```\n\n", t->calls);
     }
-    if (t->finish && strcmp(t->finish, "stop") != 0 && strcmp(t->finish, "tool_calls") != 0) {
+    if (t->role == CAT_ASSISTANT && !t->finish) {
+        buf_adds(out, "*(unfinished)*\n\n");
+    } else if (t->finish && strcmp(t->finish, "stop") != 0 &&
+               strcmp(t->finish, "tool_calls") != 0) {
         buf_printf(out, "*(%s)*\n\n", t->finish);
     }
 }

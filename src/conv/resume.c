@@ -97,6 +97,7 @@ static int resume(struct chat *t, struct store *s, int64_t conv, struct buf *not
     struct resume *r = mem_zalloc(sizeof *r);
     struct telling tell = {r, fn, ctx};
     int unfinished = 0, tokens = 0;
+    int64_t to = 0;
     const bool fixed = store_fixed(s); /* the record says so */
     r->conv = conv;
     r->messages = json_array();
@@ -104,7 +105,8 @@ static int resume(struct chat *t, struct store *s, int64_t conv, struct buf *not
     rc = rc < 0 || fixed ? rc : lock_take(store_dir(s), conv, &r->lock, e);
     /* what its last writer left, now that there is no other */
     rc = rc < 0 || fixed ? rc : catalog_recover(c, conv, &unfinished, &tokens, e);
-    rc = rc < 0 ? rc : catalog_path(c, conv, 0, take_turn, &tell, e);
+    rc = rc < 0 || !fixed ? rc : catalog_tip(c, conv, true, &to, e);
+    rc = rc < 0 ? rc : catalog_path(c, conv, to, take_turn, &tell, e);
     if (rc < 0) {
         resume_free(r);
         return rc;
