@@ -81,6 +81,7 @@ struct catalog_new {
 int catalog_begin(struct catalog *c, const struct catalog_new *n, int64_t *conv, struct err *e);
 /* All its turns go too; not the files of its states (store_gc). QE_NOTFOUND. */
 int catalog_remove(struct catalog *c, int64_t conv, struct err *e);
+/* QE_USAGE: another one has this name. */
 int catalog_rename(struct catalog *c, int64_t conv, const char *name, struct err *e);
 int catalog_pin(struct catalog *c, int64_t conv, bool pinned, struct err *e);
 /* Adds or takes away a tag. */
@@ -92,16 +93,20 @@ int catalog_retarget(struct catalog *c, int64_t conv, const char *model, const c
 int catalog_set_leaf(struct catalog *c, int64_t conv, int64_t turn, struct err *e);
 /* A new conversation that begins with what the other one says up to a turn (0: up to its
  * leaf, and what is said of an unfinished answer, which is "interrupted" there), and may use
- * the same states. name NULL: the other's title. */
+ * the same states. name NULL: the other's title with a number behind it ("notes (2)"). QE_USAGE:
+ * another one has this name. */
 int catalog_fork(struct catalog *c, int64_t conv, int64_t turn, const char *name, int64_t *fork,
                  struct err *e);
 
-/* The conversation that is meant by an id, a whole title, or the beginning of just one
- * title. QE_NOTFOUND; QE_USAGE when several are meant (the message names some). */
+/* The conversation that is meant by an id, else a name that was given, else a whole title,
+ * else the beginning of just one title. QE_NOTFOUND; QE_USAGE when several are meant (the
+ * message lists some). */
 int catalog_find(struct catalog *c, const char *what, int64_t *conv, struct err *e);
 /* QE_USAGE: it cannot be a name, since it is empty, or a number, which would be an id. */
 int catalog_check_name(const char *name, struct err *e);
-/* The latest that was given this name; *conv 0: none. */
+/* The same by an id only; QE_NOTFOUND. */
+int catalog_numbered(struct catalog *c, const char *number, int64_t *conv, struct err *e);
+/* The same by a name that was given only; *conv 0: none. */
 int catalog_named(struct catalog *c, const char *name, int64_t *conv, struct err *e);
 /* The same, or a new one of this name (n->name), in one step. */
 int catalog_named_or_new(struct catalog *c, const struct catalog_new *n, int64_t *conv,

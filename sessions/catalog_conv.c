@@ -1,5 +1,5 @@
-/* Conversations of the catalogue as wholes: finding, naming, branches, copies,
- * and what a dead writer left unfinished. */
+/* Conversations of the catalogue as wholes: changes, branches, copies, and what a
+ * dead writer left unfinished. Their names are in catalog_name.c. */
 #include "config.h"
 #include "sessions/catalog.h"
 
@@ -10,35 +10,11 @@
 #include "base/mem.h"
 #include "sessions/catalog_sql.h"
 
-static int not_there(struct catalog *c, int64_t conv, struct err *e)
-{
-    return err_set(e, QE_NOTFOUND, "%s has no conversation %lld", c->path, (long long)conv);
-}
-
-/* Runs a change of one conversation; no row changed means that there is none. */
-static int change_take(struct catalog *c, sqlite3_stmt *st, int64_t conv, struct err *e)
-{
-    sqlite3_bind_int64(st, 1, conv);
-    int rc = cat_run_take(c, st, "change a conversation", e);
-    return rc == 0 && sqlite3_changes(c->db) != 1 ? not_there(c, conv, e) : rc;
-}
-
 int catalog_remove(struct catalog *c, int64_t conv, struct err *e)
 {
     sqlite3_stmt *st = NULL;
     int rc = cat_prepare(c, "DELETE FROM conversations WHERE id = ?1", &st, e);
-    return rc < 0 ? rc : change_take(c, st, conv, e);
-}
-
-int catalog_rename(struct catalog *c, int64_t conv, const char *name, struct err *e)
-{
-    sqlite3_stmt *st = NULL;
-    int rc = cat_prepare(c, "UPDATE conversations SET title = ?2, named = 1 WHERE id = ?1", &st, e);
-    if (rc < 0) {
-        return rc;
-    }
-    cat_bind_str(st, 2, name);
-    return change_take(c, st, conv, e);
+    return rc < 0 ? rc : cat_change_take(c, st, conv, e);
 }
 
 int catalog_pin(struct catalog *c, int64_t conv, bool pinned, struct err *e)
@@ -49,7 +25,7 @@ int catalog_pin(struct catalog *c, int64_t conv, bool pinned, struct err *e)
         return rc;
     }
     sqlite3_bind_int(st, 2, pinned);
-    return change_take(c, st, conv, e);
+    return cat_change_take(c, st, conv, e);
 }
 
 static bool is_there(void *ctx, const struct catalog_conv *v)
@@ -88,7 +64,7 @@ int catalog_retarget(struct catalog *c, int64_t conv, const char *model, const c
     }
     cat_bind_str(st, 2, model);
     cat_bind_str(st, 3, system);
-    return change_take(c, st, conv, e);
+    return cat_change_take(c, st, conv, e);
 }
 
 int catalog_set_leaf(struct catalog *c, int64_t conv, int64_t turn, struct err *e)
@@ -113,22 +89,7 @@ int catalog_set_leaf(struct catalog *c, int64_t conv, int64_t turn, struct err *
     return rc;
 }
 
-/* ---- finding ---- */
-
-int catalog_check_name(const char *name, struct err *e)
-{
-    if (!name[0]) {
-        return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
-    }
-    if (strspn(name, "0123456789") == strlen(name)) {
-        return err_set(
-            e, QE_USAGE,
-            "\"%.40s\" cannot be the name of a conversation: a number means the one with "
-            "that number",
-            name);
-    }
-    return 0;
-}
+/* ---- reading ---- */
 
 int catalog_get(struct catalog *c, int64_t conv, catalog_conv_fn fn, void *ctx, struct err *e)
 {
@@ -140,7 +101,7 @@ int catalog_get(struct catalog *c, int64_t conv, catalog_conv_fn fn, void *ctx, 
         rc = cat_int_take(c, st, &found, e);
     }
     if (rc == 0 && found == 0) {
-        rc = not_there(c, conv, e);
+        rc = cat_not_there(c, conv, e);
     }
     if (rc == 0) {
         rc = cat_prepare(c, "SELECT " CONV_COLUMNS " FROM conversations WHERE id = ?1", &st, e);
@@ -150,39 +111,6 @@ int catalog_get(struct catalog *c, int64_t conv, catalog_conv_fn fn, void *ctx, 
     }
     sqlite3_bind_int64(st, 1, conv);
     return cat_convs_take(c, st, fn, ctx, e);
-}
-
-int catalog_named(struct catalog *c, const char *name, int64_t *conv, struct err *e)
-{
-    sqlite3_stmt *st = NULL;
-    int rc = cat_prepare(c,
-                         "SELECT id FROM conversations WHERE title = ?1 AND named = 1"
-                         " ORDER BY updated DESC, id DESC LIMIT 1",
-                         &st, e);
-    if (rc < 0) {
-        return rc;
-    }
-    cat_bind_str(st, 1, name);
-    return cat_int_take(c, st, conv, e);
-}
-
-int catalog_named_or_new(struct catalog *c, const struct catalog_new *n, int64_t *conv,
-                         struct err *e)
-{
-    int64_t id = 0;
-    int rc = cat_begin_write(c, e);
-    if (rc < 0) {
-        return rc;
-    }
-    rc = catalog_named(c, n->name, &id, e);
-    if (rc == 0 && id == 0) {
-        rc = catalog_begin(c, n, &id, e);
-    }
-    rc = cat_end_write(c, rc, e);
-    if (rc == 0) {
-        *conv = id;
-    }
-    return rc;
 }
 
 int catalog_last(struct catalog *c, const char *directory, int64_t *conv, struct err *e)
@@ -199,65 +127,6 @@ int catalog_last(struct catalog *c, const char *directory, int64_t *conv, struct
     }
     cat_bind_str(st, 1, directory);
     return cat_int_take(c, st, conv, e);
-}
-
-/* Up to four conversations that a name may mean. */
-struct meant {
-    int64_t ids[4];
-    int n;
-    struct buf list;
-};
-
-static bool add_meant(void *ctx, const struct catalog_conv *v)
-{
-    struct meant *m = ctx;
-    if (m->n < 3) {
-        buf_printf(&m->list, "%s%lld \"%.40s\"", m->n ? ", " : "", (long long)v->id, v->title);
-    }
-    m->ids[m->n++] = v->id;
-    return m->n < 4;
-}
-
-static int find_by(struct catalog *c, const char *where, const char *what, struct meant *m,
-                   struct err *e)
-{
-    char sql[1500];
-    sqlite3_snprintf((int)sizeof sql, sql,
-                     "SELECT " CONV_COLUMNS " FROM conversations WHERE %s"
-                     " ORDER BY updated DESC, id DESC LIMIT 4",
-                     where);
-    sqlite3_stmt *st = NULL;
-    int rc = cat_prepare(c, sql, &st, e);
-    if (rc < 0) {
-        return rc;
-    }
-    cat_bind_str(st, 1, what);
-    return cat_convs_take(c, st, add_meant, m, e);
-}
-
-int catalog_find(struct catalog *c, const char *what, int64_t *conv, struct err *e)
-{
-    static const char *const ways[] = {
-        "id = CAST(?1 AS INTEGER) AND ?1 NOT GLOB '*[^0-9]*'",
-        "title = ?1",
-        "substr(title, 1, length(?1)) = ?1 AND ?1 <> ''",
-    };
-    struct meant m = {.n = 0};
-    int rc = 0;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways && rc == 0 && m.n == 0; i++) {
-        rc = find_by(c, ways[i], what, &m, e);
-    }
-    if (rc == 0 && m.n == 0) {
-        rc = err_set(e, QE_NOTFOUND, "there is no conversation \"%.80s\" (quasar sessions list)",
-                     what);
-    } else if (rc == 0 && m.n > 1) {
-        rc = err_set(e, QE_USAGE, "\"%.80s\" may mean %s%s: give the number", what, m.list.data,
-                     m.n > 3 ? " and others" : "");
-    } else if (rc == 0) {
-        *conv = m.ids[0];
-    }
-    buf_free(&m.list);
-    return rc;
 }
 
 /* ---- branches ---- */
@@ -340,18 +209,23 @@ static int copy_conv(struct catalog *c, int64_t conv, const char *name, int64_t 
                      struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int rc = cat_prepare(c,
-                         "INSERT INTO conversations(created, updated, title, named, model, system,"
-                         " directory) SELECT ?2, ?2, coalesce(?3, title), ?3 IS NOT NULL, model,"
-                         " system, directory FROM conversations WHERE id = ?1",
-                         &st, e);
-    if (rc < 0) {
-        return rc;
+    char *title = NULL;
+    int rc = name ? cat_name_free(c, name, 0, e) : cat_title_of_copy(c, conv, &title, e);
+    rc = rc < 0
+             ? rc
+             : cat_prepare(c,
+                           "INSERT INTO conversations(created, updated, title, named, model,"
+                           " system, directory) SELECT ?2, ?2, coalesce(?3, ?4), ?3 IS NOT NULL"
+                           " OR named, model, system, directory FROM conversations WHERE id = ?1",
+                           &st, e);
+    if (rc == 0) {
+        sqlite3_bind_int64(st, 2, (int64_t)time(NULL));
+        cat_bind_str(st, 3, name);
+        cat_bind_str(st, 4, title);
+        rc = cat_change_take(c, st, conv, e);
+        *fork = sqlite3_last_insert_rowid(c->db);
     }
-    sqlite3_bind_int64(st, 2, (int64_t)time(NULL));
-    cat_bind_str(st, 3, name);
-    rc = change_take(c, st, conv, e);
-    *fork = sqlite3_last_insert_rowid(c->db);
+    free(title);
     return rc;
 }
 

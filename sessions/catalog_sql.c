@@ -49,6 +49,18 @@ int cat_run_take(struct catalog *c, sqlite3_stmt *st, const char *doing, struct 
     return rc;
 }
 
+int cat_not_there(struct catalog *c, int64_t conv, struct err *e)
+{
+    return err_set(e, QE_NOTFOUND, "%s has no conversation %lld", c->path, (long long)conv);
+}
+
+int cat_change_take(struct catalog *c, sqlite3_stmt *st, int64_t conv, struct err *e)
+{
+    sqlite3_bind_int64(st, 1, conv);
+    int rc = cat_run_take(c, st, "change a conversation", e);
+    return rc == 0 && sqlite3_changes(c->db) != 1 ? cat_not_there(c, conv, e) : rc;
+}
+
 void cat_bind_text(sqlite3_stmt *st, int i, const char *p, size_t n)
 {
     if (p) {

@@ -18,6 +18,10 @@ int cat_exec(struct catalog *c, const char *sql, const char *doing, struct err *
 int cat_prepare(struct catalog *c, const char *sql, sqlite3_stmt **st, struct err *e);
 /* Runs a statement that gives no rows, and frees it. */
 int cat_run_take(struct catalog *c, sqlite3_stmt *st, const char *doing, struct err *e);
+/* QE_NOTFOUND. */
+int cat_not_there(struct catalog *c, int64_t conv, struct err *e);
+/* Runs a change of the conversation ?1; no row changed means that there is none. */
+int cat_change_take(struct catalog *c, sqlite3_stmt *st, int64_t conv, struct err *e);
 /* The first column of the first row, 0 when there is none; frees the statement. */
 int cat_int_take(struct catalog *c, sqlite3_stmt *st, int64_t *out, struct err *e);
 /* A writing transaction; end commits when rc is 0, else takes it all back, and returns
@@ -67,6 +71,12 @@ void cat_read_turn(sqlite3_stmt *st, struct catalog_turn *t, int32_t **ids);
 
 /* The first line of a text, at most 80 bytes, cut between characters: of it a title is made. */
 size_t cat_title_len(const char *p, size_t n);
+
+/* QE_USAGE: another conversation than `but` was given this name. */
+int cat_name_free(struct catalog *c, const char *name, int64_t but, struct err *e);
+/* The title that a copy gets: the other's, with the first number behind it that no title has
+ * yet (caller frees). */
+int cat_title_of_copy(struct catalog *c, int64_t conv, char **out, struct err *e);
 
 /* Puts a turn in, with this id (0: a new one). */
 int cat_insert_turn(struct catalog *c, int64_t id, int64_t conv, int64_t parent,

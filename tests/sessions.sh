@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..54
+echo 1..55
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -139,6 +139,9 @@ ok 'a limit on the size of files: one line says what could not be written'
 ok 'an answer that could not be stored to the end is status 1'
 se 2 && one_line "$t/err" && se 2 dance && se 2 show && se 2 list x && se 2 show note && one_line "$t/err"
 ok 'what cannot be meant is status 2'
+se 2 rename 'The plan' notes && one_line "$t/err" && grep -q 'conversation 1 has the name "notes" already' "$t/err" && se 2 fork 'The plan' notes &&
+    se 0 fork notes && fork=$(cat "$t/out") && se 0 list && grep -q "^ *$fork .* notes (2)\$" "$t/out" && se 0 rm "$fork"
+ok 'no two conversations are given one name'
 states=$(ls "$dir/states" | wc -l)
 se 0 rm "$id" && [ "$(ls "$dir/states" | wc -l)" -lt "$states" ] && se 1 show "$id" &&
     say 0 notes 'More.' --json && [ "$(figure cached_tokens)" -gt 0 ]

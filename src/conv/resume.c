@@ -152,7 +152,7 @@ int chat_session(struct chat *t, const char *name, struct err *e)
     rc = open_store(t, &s, &notice, e);
     int64_t conv = 0;
     if (rc == 0 && is_number(name)) {
-        rc = catalog_find(store_catalog(s), name, &conv, e);
+        rc = catalog_numbered(store_catalog(s), name, &conv, e);
     } else if (rc == 0 && store_fixed(s)) {
         rc = catalog_named(store_catalog(s), name, &conv, e);
     } else if (rc == 0) {

@@ -630,7 +630,7 @@ static void branches(void **state)
     assert_int_equal(catalog_fork(c, a, other, NULL, &f, &e), QE_NOTFOUND);
     assert_int_equal(catalog_fork(c, 99, 0, NULL, &f, &e), QE_NOTFOUND);
     assert_int_equal(catalog_fork(c, a, 0, NULL, &f, &e), 0);
-    conv_is(c, f, "4 one leaf 16 dir /home/me tags -\n");
+    conv_is(c, f, "4 one (2) leaf 16 dir /home/me tags -\n");
     struct seen s = {0};
     assert_int_equal(catalog_list(c, 10, see_conv, &s, NULL), 0);
     assert_int_equal(s.n, 4); /* what failed left nothing */
@@ -646,6 +646,19 @@ static void branches(void **state)
     assert_int_equal(catalog_pin(c, a, false, &e), 0);
     conv_is(c, a, "1 The plan named leaf 6 dir /home/me tags c\n");
     assert_int_equal(catalog_rename(c, 99, "x", &e), QE_NOTFOUND);
+    /* a name is given once; a copy's is told from the other's */
+    assert_int_equal(catalog_rename(c, b, "The plan", &e), QE_USAGE);
+    assert_string_equal(e.msg, "conversation 1 has the name \"The plan\" already: give another");
+    assert_int_equal(catalog_fork(c, b, 0, "The plan", &f, &e), QE_USAGE);
+    assert_int_equal(catalog_rename(c, a, "The plan", &e), 0);
+    for (int i = 2; i < 5; i++) {
+        char want[32];
+        int64_t by_name = 0;
+        assert_int_equal(catalog_fork(c, i == 4 ? f : a, 0, NULL, &f, &e), 0);
+        snprintf(want, sizeof want, "The plan (%d)", i);
+        assert_int_equal(catalog_named(c, want, &by_name, &e), 0);
+        assert_int_equal(by_name, f);
+    }
     assert_int_equal(catalog_pin(c, 99, true, &e), QE_NOTFOUND);
     assert_int_equal(catalog_tag(c, 99, "x", true, &e), QE_NOTFOUND);
     assert_int_equal(catalog_retarget(c, 99, "m", NULL, &e), QE_NOTFOUND);
@@ -656,6 +669,52 @@ static void branches(void **state)
     assert_int_equal(catalog_remove(c, a, &e), 0);
     path_is(c, a, 0, "");
     assert_int_equal(catalog_verify(c, NULL), 0);
+    catalog_close(c);
+}
+
+/* Answers without an end, and questions without an answer. */
+static void unfinished_ends(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    int64_t tip = -1, f = 0;
+    const int64_t a = begin(c, NULL);
+    const int64_t q1 = add(c, a, 0, CAT_USER, "one");
+    struct catalog_turn t = {.role = CAT_ASSISTANT, .text = "two", .text_n = 3, .finish = "stop"};
+    int64_t r1 = 0, r2 = 0;
+    assert_int_equal(catalog_add(c, a, q1, &t, &r1, &e), 0);
+    assert_int_equal(catalog_set_leaf(c, a, r1, &e), 0);
+    assert_int_equal(catalog_tip(c, a, false, &tip, &e), 0);
+    assert_int_equal(tip, 0);
+    const int64_t q2 = add(c, a, r1, CAT_USER, "three");
+    assert_int_equal(catalog_tip(c, a, false, &tip, &e), 0);
+    assert_int_equal(tip, q2);
+    assert_int_equal(catalog_tip(c, a, true, &tip, &e), 0);
+    assert_int_equal(tip, 0);
+    t = (struct catalog_turn){.role = CAT_ASSISTANT};
+    assert_int_equal(catalog_add(c, a, q2, &t, &r2, &e), 0);
+    assert_int_equal(catalog_tip(c, a, false, &tip, &e), 0);
+    assert_int_equal(tip, r2);
+    assert_int_equal(catalog_tip(c, a, true, &tip, &e), 0);
+    assert_int_equal(tip, 0);
+    assert_int_equal(catalog_fork(c, a, 0, NULL, &f, &e), 0);
+    path_is(c, f, 0, "5:one 6:two ");
+    t.thought = "hm";
+    t.thought_n = 2;
+    assert_int_equal(catalog_update(c, r2, &t, &e), 0);
+    assert_int_equal(catalog_tip(c, a, true, &tip, &e), 0);
+    assert_int_equal(tip, r2);
+    path_is(c, a, 0, "1:one 2:two ");
+    assert_int_equal(catalog_fork(c, a, 0, NULL, &f, &e), 0);
+    path_is(c, f, 0, "7:one 8:two 9:three 10: ");
+    assert_int_equal(catalog_tip(c, f, false, &tip, &e), 0);
+    assert_int_equal(tip, 0); /* the copy has no writer */
+    t.finish = "stop";
+    assert_int_equal(catalog_update(c, r2, &t, &e), 0);
+    assert_int_equal(catalog_tip(c, a, false, &tip, &e), 0);
+    assert_int_equal(tip, 0);
     catalog_close(c);
 }
 
@@ -699,12 +758,27 @@ static void finding(void **state)
     assert_int_equal(id, 3);
     assert_int_equal(catalog_named(c, "note", &id, &e), 0);
     assert_int_equal(id, 0);
+    assert_int_equal(catalog_numbered(c, "3", &id, &e), 0);
+    assert_int_equal(id, 3);
+    assert_int_equal(catalog_numbered(c, "100", &id, &e), QE_NOTFOUND); /* a title begins so */
     assert_int_equal(catalog_last(c, "/a", &id, &e), 0);
     assert_int_equal(id, 2);
     assert_int_equal(catalog_last(c, NULL, &id, &e), 0);
     assert_int_equal(id, 6);
     assert_int_equal(catalog_last(c, "/c", &id, &e), 0);
     assert_int_equal(id, 0);
+    /* a given name goes before the same title; two of one name are told from each other */
+    const struct catalog_new n = {.name = NULL}, twin = {.name = "notes"};
+    assert_int_equal(catalog_begin(c, &n, &id, NULL), 0);
+    add(c, id, 0, CAT_USER, "notes");
+    assert_int_equal(catalog_find(c, "notes", &id, &e), 0);
+    assert_int_equal(id, 3);
+    assert_int_equal(catalog_begin(c, &twin, &id, NULL), 0); /* as older ones left them */
+    assert_int_equal(catalog_find(c, "notes", &id, &e), QE_USAGE);
+    assert_int_equal(catalog_named(c, "notes", &id, &e), QE_USAGE);
+    assert_int_equal(catalog_named_or_new(c, &twin, &id, &e), QE_USAGE);
+    assert_non_null(strstr(e.msg, "3 \"notes\" (0 turns)"));
+    assert_non_null(strstr(e.msg, "8 \"notes\""));
     catalog_close(c);
 }
 
@@ -1012,6 +1086,7 @@ int main(void)
         cmocka_unit_test(read_only_copies),
         cmocka_unit_test(a_page_is_gone),
         cmocka_unit_test(branches),
+        cmocka_unit_test(unfinished_ends),
         cmocka_unit_test(finding),
         cmocka_unit_test(state_files),
         cmocka_unit_test(unfinished_answers),
