@@ -136,10 +136,10 @@ static int make_folder(const char *path, struct err *e)
     return rc;
 }
 
-/* Puts a file of this content-free schema at name, which mkostemp has made. */
-static int fill(const char *name, struct err *e)
+/* Puts a file of this content-free schema at name, which mkostemp has made for path. */
+static int fill(const char *name, const char *path, struct err *e)
 {
-    struct catalog c = {.path = mem_strdup(name)};
+    struct catalog c = {.path = mem_strdup(path)};
     int rc =
         sqlite3_open_v2(name, &c.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK
             ? 0
@@ -165,7 +165,7 @@ static int make_new(const char *path, bool empty, struct err *e)
         return rc;
     }
     close(fd);
-    rc = empty ? 0 : fill(b.data, e);
+    rc = empty ? 0 : fill(b.data, path, e);
     if (rc == 0 && link(b.data, path) < 0 && errno != EEXIST) {
         rc = err_sys(e, QE_IO, errno, "cannot make %s", path);
     }
@@ -186,12 +186,35 @@ static bool has_log(const char *path)
     return has;
 }
 
+/* The database, its log and the like are files, or are not there. */
+static int check_kinds(const char *path, struct err *e)
+{
+    static const char *const ends[] = {"", "-wal", "-shm"};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends && rc == 0; i++) {
+        struct stat st;
+        struct buf b = BUF_INIT;
+        buf_printf(&b, "%s%s", path, ends[i]);
+        if (lstat(b.data, &st) == 0 && stat(b.data, &st) < 0) {
+            rc = err_sys(e, QE_IO, errno, "%s is a link that leads nowhere (take it away)", b.data);
+        } else if (stat(b.data, &st) == 0 && !S_ISREG(st.st_mode)) {
+            rc = err_set(e, QE_IO, "%s is %s, not a catalogue: move it away", b.data,
+                         S_ISDIR(st.st_mode)    ? "a folder"
+                         : S_ISFIFO(st.st_mode) ? "a named pipe"
+                                                : "a device or a socket");
+        }
+        buf_free(&b);
+    }
+    return rc;
+}
+
 /* A file that is there and has its first byte. SQLite would take one without for new, and
  * throw its log away, which may be all that is left of it. */
 static int make_private(const char *path, struct err *e)
 {
     struct stat st;
     int rc = make_folder(path, e);
+    rc = rc < 0 ? rc : check_kinds(path, e);
     const bool log = has_log(path); /* before: whoever makes the file makes it first */
     if (rc == 0 && access(path, F_OK) < 0 && errno == ENOENT) {
         rc = make_new(path, log, e);

@@ -27,6 +27,8 @@ void catalog_close(struct catalog *c);
 /* A copy of it in memory, its log included, that can only be read: for a disk that is full
  * or cannot be written. why goes into messages of what would write. */
 int catalog_open_fixed(const char *path, const char *why, struct catalog **out, struct err *e);
+/* One without a conversation, where none could be made. */
+int catalog_open_none(const char *path, const char *why, struct catalog **out, struct err *e);
 #define CATALOG_SCHEMA 2
 
 struct catalog_conv {

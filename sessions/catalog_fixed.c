@@ -125,6 +125,21 @@ static int take_image(struct catalog *c, const uint8_t *image, size_t n, struct 
                : cat_fail(c, "read it", e);
 }
 
+/* Of a database in memory; frees it on failure. */
+static int make_fixed(struct catalog *c, int rc, const char *why, struct catalog **out,
+                      struct err *e)
+{
+    rc = rc < 0 ? rc : cat_migrate(c, e);
+    rc = rc < 0 ? rc : cat_exec(c, "PRAGMA query_only = ON", "read it", e);
+    if (rc < 0) {
+        catalog_close(c);
+        return rc;
+    }
+    c->fixed = mem_strdup(why);
+    *out = c;
+    return 0;
+}
+
 int catalog_open_fixed(const char *path, const char *why, struct catalog **out, struct err *e)
 {
     uint8_t *image = NULL;
@@ -137,13 +152,16 @@ int catalog_open_fixed(const char *path, const char *why, struct catalog **out, 
     c->path = mem_strdup(path);
     rc = take_image(c, image, n, e);
     free(image);
-    rc = rc < 0 ? rc : cat_migrate(c, e); /* in memory only */
-    rc = rc < 0 ? rc : cat_exec(c, "PRAGMA query_only = ON", "read it", e);
-    if (rc < 0) {
-        catalog_close(c);
-        return rc;
-    }
-    c->fixed = mem_strdup(why);
-    *out = c;
-    return 0;
+    return make_fixed(c, rc, why, out, e);
+}
+
+int catalog_open_none(const char *path, const char *why, struct catalog **out, struct err *e)
+{
+    struct catalog *c = mem_zalloc(sizeof *c);
+    c->path = mem_strdup(path);
+    const int rc = sqlite3_open_v2(":memory:", &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
+                                   NULL) == SQLITE_OK
+                       ? 0
+                       : err_set(e, QE_NOMEM, "there is no memory for a catalogue");
+    return make_fixed(c, rc, why, out, e);
 }

@@ -254,7 +254,7 @@ static struct state_file *try(struct prefixdir *d, const struct item *it, const 
     int rc = state_open(path, &f, &e);
     if (rc == QE_FORMAT) {
         tell(d, &e);
-        (void)unlink(path);
+        (void)(unlink(path) == 0 || rmdir(path) == 0);
     } else if (rc == QE_IO) {
         tell(d, &e);
     }
@@ -394,25 +394,37 @@ int prefixdir_write(struct prefixdir *d, const int32_t *ids, size_t len, bool he
     return rc;
 }
 
-void prefixdir_sweep(const char *dir, int *files, uint64_t *bytes)
+int prefixdir_sweep(const char *dir, int *files, uint64_t *bytes, struct err *e)
 {
     const uint8_t none[STATE_COMPAT] = {0};
     struct prefixdir *d = prefixdir_create(dir, 0, none, "");
     size_t n = 0;
-    prefixdir_scan(d);
-    struct item *v = copy_items(d, &n);
+    int rc = 0;
     *files = 0;
     *bytes = 0;
+    DIR *readable = opendir(dir);
+    if (readable) {
+        closedir(readable);
+    } else if (errno != ENOENT) {
+        rc = err_sys(e, QE_IO, errno, "cannot read %s", dir);
+    }
+    prefixdir_scan(d);
+    struct item *v = copy_items(d, &n);
     for (size_t i = 0; i < n; i++) {
         char *path = path_of(d, &v[i]);
-        if (is_damaged(path, true) && unlink(path) == 0) {
-            *files += 1;
-            *bytes += v[i].size;
+        if (is_damaged(path, true)) {
+            if (unlink(path) == 0 || rmdir(path) == 0) {
+                *files += 1;
+                *bytes += v[i].size;
+            } else {
+                rc = err_sys(e, QE_IO, errno, "cannot delete %s", path);
+            }
         }
         free(path);
     }
     free(v);
     prefixdir_free(d);
+    return rc;
 }
 
 void prefixdir_warm(struct prefixdir *d, uint64_t bytes, bool (*go_on)(void *ctx), void *ctx)

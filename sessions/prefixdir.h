@@ -50,8 +50,8 @@ int prefixdir_write(struct prefixdir *d, const int32_t *ids, size_t len, bool he
 void prefixdir_warm(struct prefixdir *d, uint64_t bytes, bool (*go_on)(void *ctx), void *ctx);
 
 /* Reads every file of a folder to its end and removes the damaged ones: how many, and their
- * bytes. */
-void prefixdir_sweep(const char *dir, int *files, uint64_t *bytes);
+ * bytes. QE_IO: the folder cannot be read, or a damaged one is still there. */
+int prefixdir_sweep(const char *dir, int *files, uint64_t *bytes, struct err *e);
 
 /* Files and their bytes, as last read. */
 void prefixdir_size(struct prefixdir *d, size_t *files, uint64_t *bytes);

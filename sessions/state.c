@@ -391,7 +391,7 @@ int state_open(const char *path, struct state_file **out, struct err *e)
     uint8_t header[HEADER_SIZE];
     int rc = fstat(fd, &st) < 0 ? err_sys(e, QE_IO, errno, "cannot read %s", path) : 0;
     if (rc == 0 && !S_ISREG(st.st_mode)) {
-        rc = err_set(e, QE_IO, "%s is not a regular file", path);
+        rc = err_set(e, QE_FORMAT, "%s is not a regular file", path);
     }
     if (rc == 0) {
         f->size = (uint64_t)st.st_size;

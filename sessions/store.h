@@ -17,19 +17,16 @@ struct store;
 
 /* Opens the folder (0700, made if need be). A damaged catalogue is salvaged: notice, to
  * which a line is appended, says so, and what became of saved states that it does not name
- * any more. One that cannot be written is opened for reading, and notice says why. Errors
- * as catalog_open's. */
+ * any more. One that cannot be written is opened for reading, and one that cannot be made is
+ * empty; notice says why. Errors as catalog_open's. */
 int store_open(const char *dir, uint64_t budget, struct store **out, struct buf *notice,
                struct err *e);
 void store_close(struct store *s);
-/* Borrowed until store_close or store_repair. */
+/* Borrowed until store_close, store_repair or store_gc. */
 struct catalog *store_catalog(struct store *s);
 const char *store_dir(const struct store *s);
 /* Why it can only be read; NULL: it can be written. */
 const char *store_fixed(const struct store *s);
-/* When the disk is full: deletes the state that goes first, if there is one, for room to
- * open the folder again. */
-bool store_shed(struct store *s);
 /* What was salvaged when it was opened or repaired; NULL: there was nothing to. */
 const struct salvage *store_salvaged(const struct store *s);
 uint64_t store_budget(const struct store *s); /* in bytes */
@@ -60,13 +57,16 @@ void store_damaged(struct store *s, const struct state_file *f);
 int store_remove(struct store *s, int64_t conv, struct err *e);
 
 struct store_gc {
-    int states;     /* deleted for the budget, or because no turn has them any more */
-    int damaged;    /* deleted because they fail their checks */
-    int lost;       /* turns whose file was gone */
-    int leftovers;  /* temporary files, locks */
-    uint64_t bytes; /* of what was deleted */
+    int states;       /* deleted for the budget, or because no turn has them any more */
+    int damaged;      /* deleted because they fail their checks */
+    int lost;         /* turns whose file was gone */
+    int leftovers;    /* temporary files, locks */
+    uint64_t bytes;   /* of what was deleted */
+    int left;         /* what should have gone, or could not be read, and is still there */
+    struct err first; /* of them */
 };
-/* Brings folder, catalogue and budget into line; reads every state to the end. */
+/* Brings folder, catalogue and budget into line; reads every state to the end. On a full disk
+ * it deletes first, no more than it otherwise would, until the catalogue can be written. */
 int store_gc(struct store *s, struct store_gc *out, struct err *e);
 
 /* Reads every state file whole; fn is told of each, with why it cannot be used (NULL: it

@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..55
+echo 1..59
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -130,9 +130,11 @@ else
     n=$((n + 1))
     echo "ok $n - a title has the room that is left of a line # SKIP script is missing"
 fi
-(ulimit -f 16 && XDG_STATE_HOME=$t/limited exec "$q" run -m "$model" --session a -p hi -n 3 </dev/null) >"$t/out" 2>"$t/err"
-[ $? -eq 1 ] && one_line "$t/err" && grep -q 'catalog.db' "$t/err"
-ok 'a limit on the size of files: one line says what could not be written'
+(ulimit -f 16 && XDG_STATE_HOME=$t/limited exec "$q" run -m "$model" --session a -p hi -n 3 --think off </dev/null) >"$t/out" 2>"$t/err"
+[ $? -eq 1 ] && [ -s "$t/out" ] && [ "$(grep -c 'ulimit -f' "$t/err")" = 1 ] && grep -q 'this turn is not stored' "$t/err" && ! grep -q 'new-' "$t/err" &&
+    (ulimit -f 16 && XDG_STATE_HOME=$t/limited exec "$q" sessions list) >"$t/out" 2>"$t/err" && grep -q 'No conversation' "$t/out" &&
+    one_line "$t/err" && grep -q 'nothing is stored: the limit on the size of files' "$t/err"
+ok 'no catalogue, and a limit on the size of files: an answer, and one line says what is the matter'
 (export XDG_STATE_HOME="$t/filled" && say 0 a hi && ulimit -f 100 && say 1 a 'More.')
 [ $? -eq 0 ] && [ -s "$t/out" ] && grep -q 'not stored' "$t/err" &&
     (export XDG_STATE_HOME="$t/filled" && say 0 a 'More.' && [ "$(turns a)" = 4 ])
@@ -299,12 +301,19 @@ if mount -t tmpfs -o size=40m none "$t/mounted" 2>/dev/null; then
     cat /dev/zero >"$t/mounted/fill" 2>/dev/null
     read_only 'no space left'
     ok 'a full disk'
-    se 0 gc && [ -z "$(ls "$t/mounted/quasar/states")" ] && se 0 list && empty "$t/err"
-    ok 'gc makes its own room there'
+    se 1 gc && one_line "$t/err" && grep -q 'no space left .*smaller --state-budget' "$t/err" && [ -n "$(ls "$t/mounted/quasar/states")" ] &&
+        se 0 gc --state-budget 0 --json && empty "$t/err" && grep -q '"states":1,.*"lost":0,.*"left":0' "$t/out" && [ "$(figure bytes)" -gt 10000 ] &&
+        [ -z "$(ls "$t/mounted/quasar/states")" ] && se 0 list && empty "$t/err"
+    ok 'gc makes its own room there, of what is over the budget'
+    rm -rf "$t/mounted/quasar" "$t/mounted/fill"
+    cat /dev/zero >"$t/mounted/fill" 2>/dev/null
+    say 1 fresh 'And?' && [ -s "$t/out" ] && [ "$(grep -c 'no space left' "$t/err")" = 1 ] && grep -q 'not stored' "$t/err" && [ "$(wc -l <"$t/err")" = 2 ]
+    ok 'a full disk and no catalogue yet: an answer'
     umount "$t/mounted"
     export XDG_STATE_HOME="$t/fixed"
 else
-    for what in 'a read-only file system' 'a full disk' 'gc makes its own room there'; do
+    for what in 'a read-only file system' 'a full disk' 'gc makes its own room there, of what is over the budget' \
+        'a full disk and no catalogue yet: an answer'; do
         n=$((n + 1))
         echo "ok $n - $what # SKIP nothing can be mounted here"
     done
@@ -343,6 +352,34 @@ mkfifo "$dir/locks/1.lock"
 timeout 20 "$q" sessions list >"$t/out" 2>"$t/err"
 ok 'a FIFO in the place of a lock'
 rm -f "$dir/locks/1.lock"
+for kind in 'a folder' 'a named pipe' 'a link that leads nowhere'; do
+    for end in '' -wal; do
+        rm -rf "$t/odd" && mkdir -p "$t/odd/quasar"
+        case $kind in
+        'a folder') mkdir "$t/odd/quasar/catalog.db$end" ;;
+        'a named pipe') mkfifo "$t/odd/quasar/catalog.db$end" ;;
+        *) ln -s nowhere "$t/odd/quasar/catalog.db$end" ;;
+        esac
+        XDG_STATE_HOME=$t/odd timeout 20 "$q" sessions list >"$t/out" 2>"$t/err"
+        [ $? -eq 1 ] && one_line "$t/err" && grep -q "catalog.db$end is $kind" "$t/err" || break 2
+    done
+    kind=
+done
+[ -z "$kind" ]
+ok 'what is no file in the place of the catalogue is one line'
+rm -rf "$t/odd"
+export XDG_STATE_HOME="$t/odd"
+dir=$t/odd/quasar
+say 0 one 'Hi.' -n 1 && f=$(ls "$dir"/states/live-*) && rm "$f" && mkfifo "$f" && timeout 20 "$q" sessions verify >"$t/out" 2>"$t/err"
+[ $? -eq 1 ] && grep -q 'not a regular file' "$t/out" && se 0 gc --json && grep -q '"damaged":1,' "$t/out" && [ ! -e "$f" ] && se 0 verify &&
+    say 0 one 'Hi.' -n 1 && f=$(ls "$dir"/states/live-*) && rm "$f" && mkdir "$f" && se 1 verify && se 0 gc --json && grep -q '"damaged":1,' "$t/out" && [ ! -e "$f" ] &&
+    say 0 one 'Hi.' -n 1 && f=$(ls "$dir"/states/live-*) && rm "$f" && mkdir "$f" && touch "$f/x" && se 1 gc && one_line "$t/err" &&
+    grep -q "could not be read or deleted: .*/live-.*not empty" "$t/err" && se 0 verify
+ok 'gc deletes what is no file in the place of a state, or says why not'
+rm -rf "$dir/states" && touch "$dir/states" && se 1 gc && one_line "$t/err" && grep -q 'cannot read .*states: Not a directory' "$t/err" && se 1 verify && one_line "$t/err"
+ok 'a folder of states that cannot be read is status 1'
+export XDG_STATE_HOME="$t/pipe"
+dir=$t/pipe/quasar
 mkdir -p "$t/config/quasar"
 mkfifo "$t/config/quasar/config"
 timeout 20 "$q" sessions list >"$t/out" 2>"$t/err"
@@ -355,5 +392,6 @@ dir=$t/state/quasar
 # nothing can be written
 rm -rf "$t/state"
 echo x >"$t/state"
-say 1 notes 'No folder.' && one_line "$t/err"
-ok 'a folder that cannot be made is one line'
+say 1 notes 'No folder.' && [ -s "$t/out" ] && [ "$(wc -l <"$t/err")" = 2 ] && grep -q 'nothing is stored: .*quasar cannot be written: Not a directory; name another' "$t/err" &&
+    grep -q 'not stored' "$t/err"
+ok 'a folder that cannot be made: an answer, and two lines'

@@ -487,6 +487,15 @@ static int verb_untag(struct verb_in *in, struct err *e)
 
 /* ---- order ---- */
 
+static int gc_status(const struct store_gc *done, struct err *e)
+{
+    return done->left == 0 ? 0
+           : done->left > 1
+               ? err_set(e, QE_IO, "%d things could not be read or deleted, first: %s", done->left,
+                         done->first.msg)
+               : err_set(e, QE_IO, "one thing could not be read or deleted: %s", done->first.msg);
+}
+
 static int verb_gc(struct verb_in *in, struct err *e)
 {
     struct store_gc done;
@@ -497,17 +506,18 @@ static int verb_gc(struct verb_in *in, struct err *e)
         return rc;
     }
     char *dir = convopts_prefix_dir(in->cf);
-    if (dir) {
-        prefixdir_sweep(dir, &prompts, &prompt_bytes);
-        done.bytes += prompt_bytes;
+    struct err why = ERR_INIT;
+    if (dir && prefixdir_sweep(dir, &prompts, &prompt_bytes, &why) < 0 && done.left++ == 0) {
+        done.first = why;
     }
+    done.bytes += prompt_bytes;
     free(dir);
     if (in->json) {
-        json_print_take(json_pack("{s:i, s:i, s:i, s:i, s:i, s:I}", "states", done.states,
+        json_print_take(json_pack("{s:i, s:i, s:i, s:i, s:i, s:I, s:i}", "states", done.states,
                                   "damaged", done.damaged, "damaged_prompts", prompts, "lost",
                                   done.lost, "leftovers", done.leftovers, "bytes",
-                                  (json_int_t)done.bytes));
-        return 0;
+                                  (json_int_t)done.bytes, "left", done.left));
+        return gc_status(&done, e);
     }
     char size[16];
     sessout_size(done.bytes, size);
@@ -520,7 +530,7 @@ static int verb_gc(struct verb_in *in, struct err *e)
                "read again when it is gone on with\n",
                done.damaged, done.damaged == 1 ? "" : "s", prompts);
     }
-    return 0;
+    return gc_status(&done, e);
 }
 
 struct verdict {
@@ -665,16 +675,11 @@ int cmd_sessions(const struct conf *cf, int nargs, char **args, struct err *e)
                          .tty = isatty(STDOUT_FILENO) == 1};
     struct buf notice = BUF_INIT;
     int rc = session_store(cf, &in.store, &notice, e);
-    while (rc == 0 && v->run == verb_gc && store_fixed(in.store) && store_shed(in.store)) {
-        store_close(in.store); /* a full disk: what it deletes is the room it needs */
-        in.store = NULL;
-        buf_truncate(&notice, 0);
-        rc = session_store(cf, &in.store, &notice, e);
-    }
-    if (rc == 0 && v->writes && store_fixed(in.store)) {
+    const bool fixed = rc == 0 && store_fixed(in.store);
+    if (fixed && v->writes && v->run != verb_gc) {
         rc = err_set(e, QE_IO, "quasar sessions %s: nothing can be stored: %s", v->name,
                      store_fixed(in.store));
-    } else {
+    } else if (!fixed || v->run != verb_gc) { /* which may make the room it needs */
         print_notice(&notice);
     }
     buf_free(&notice);
