@@ -515,7 +515,7 @@ out:
     return rc;
 }
 
-int catalog_verify(struct catalog *c, struct err *e)
+static int verify_file(struct catalog *c, struct err *e)
 {
     sqlite3_stmt *st = NULL;
     int rc = cat_prepare(c, "PRAGMA integrity_check(1)", &st, e);
@@ -531,4 +531,38 @@ int catalog_verify(struct catalog *c, struct err *e)
     }
     sqlite3_finalize(st);
     return rc;
+}
+
+/* The check has the form of a write, and writes nothing. */
+static int verify_index(struct catalog *c, struct err *e)
+{
+    if (c->fixed) {
+        sqlite3_exec(c->db, "PRAGMA query_only = OFF", NULL, NULL, NULL);
+    }
+    int rc = cat_exec(c, "INSERT INTO words(words, rank) VALUES ('integrity-check', 1)",
+                      "check its index of words", e);
+    if (c->fixed) {
+        sqlite3_exec(c->db, "PRAGMA query_only = ON", NULL, NULL, NULL);
+    }
+    if (rc == QE_FORMAT) {
+        rc = err_set(e, rc,
+                     "the index of words in %s is not that of the texts: search may not find what "
+                     "was said (quasar sessions verify --repair makes it anew)",
+                     c->path);
+    }
+    return rc;
+}
+
+int catalog_verify(struct catalog *c, struct err *e)
+{
+    const int rc = verify_file(c, e);
+    return rc < 0 ? rc : verify_index(c, e);
+}
+
+int catalog_reindex(struct catalog *c, struct err *e)
+{
+    const int rc = verify_file(c, e);
+    return rc < 0 ? rc
+                  : cat_exec(c, "INSERT INTO words(words) VALUES ('rebuild')",
+                             "make its index of words anew", e);
 }

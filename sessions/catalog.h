@@ -169,7 +169,10 @@ int catalog_states_for(struct catalog *c, int64_t conv, int64_t turn, catalog_st
  * else the longest unused. */
 int catalog_states(struct catalog *c, catalog_state_fn fn, void *ctx, struct err *e);
 
-/* SQLite's own check of the whole file: 0 or QE_FORMAT with its first finding. */
+/* SQLite's own check of the whole file, and the index of words against the texts: 0 or
+ * QE_FORMAT with the first finding. */
 int catalog_verify(struct catalog *c, struct err *e);
+/* Makes the index of words anew. QE_FORMAT: the damage is elsewhere, nothing was changed. */
+int catalog_reindex(struct catalog *c, struct err *e);
 
 #endif

@@ -311,26 +311,3 @@ int store_recover(struct store *s, struct buf *notice, struct err *e)
     free(l.v);
     return rc;
 }
-
-bool store_parse_size(const char *text, uint64_t *out)
-{
-    static const char units[] = "KMGT";
-    char *end = NULL;
-    errno = 0;
-    double v = strtod(text, &end);
-    if (end == text || !(v >= 0) || errno) {
-        return false;
-    }
-    const char *u = *end ? strchr(units, *end) : NULL;
-    if (*end && (!u || end[1])) {
-        return false;
-    }
-    for (ptrdiff_t i = u ? u - units : -1; i >= 0; i--) {
-        v *= 1024;
-    }
-    if (!(v < 1e18)) {
-        return false;
-    }
-    *out = (uint64_t)v;
-    return true;
-}

@@ -75,7 +75,4 @@ int store_verify_states(struct store *s,
                         void (*fn)(void *ctx, const struct catalog_state *st, const char *fault),
                         void *ctx, struct err *e);
 
-/* "12.5G", "800M", "1048576"; false when it is no size. */
-bool store_parse_size(const char *text, uint64_t *out);
-
 #endif

@@ -114,6 +114,29 @@ static bool parse_bool(const char *s, bool *out)
     return false;
 }
 
+static bool parse_size(const char *text, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    char *end = NULL;
+    errno = 0;
+    double v = strtod(text, &end);
+    if (end == text || !(v >= 0) || errno) {
+        return false;
+    }
+    const char *u = *end ? strchr(units, *end) : NULL;
+    if (*end && (!u || end[1])) {
+        return false;
+    }
+    for (ptrdiff_t i = u ? u - units : -1; i >= 0; i--) {
+        v *= 1024;
+    }
+    if (!(v < 1e18)) {
+        return false;
+    }
+    *out = (uint64_t)v;
+    return true;
+}
+
 /* Whole numbers are written as such; a limit that is only what a number can be is named
  * when it is the one that was passed. */
 static int outside(const struct conf_opt *o, const char *text, struct err *e)
@@ -145,6 +168,14 @@ static int check(const struct conf_opt *o, const char *text, struct err *e)
         return parse_bool(text, &b)
                    ? 0
                    : err_set(e, QE_USAGE, "%s: \"%s\" is neither yes nor no", o->name, text);
+    }
+    case CONF_SIZE: {
+        uint64_t bytes = 0;
+        return (o->choices && word_in(o->choices, text)) || parse_size(text, &bytes)
+                   ? 0
+                   : err_set(e, QE_USAGE, "%s: \"%.40s\" is no size such as 800M or 20G%s%s",
+                             o->name, text, o->choices ? ", nor " : "",
+                             o->choices ? o->choices : "");
     }
     case CONF_ENUM:
         return word_in(o->choices, text)
@@ -479,6 +510,13 @@ double conf_num(const struct conf *c, const char *name, double dflt)
     char *end = NULL;
     double v = s ? strtod(s, &end) : 0;
     return s && end != s && !*end ? v : dflt;
+}
+
+uint64_t conf_size(const struct conf *c, const char *name, uint64_t dflt)
+{
+    const char *s = conf_str(c, name);
+    uint64_t v = 0;
+    return s && parse_size(s, &v) ? v : dflt;
 }
 
 bool conf_is_word(const struct conf *c, const char *name, const char *word)

@@ -20,6 +20,7 @@ enum conf_type {
     CONF_NUM,
     CONF_ENUM, /* one of help text's choices, "a|b|c" */
     CONF_LIST, /* strings; each --name adds one */
+    CONF_SIZE, /* bytes, or with K, M, G or T, as 1.5G */
     CONF_MAYBE /* a string that --name may leave out: then it is empty */
 };
 
@@ -29,14 +30,13 @@ struct conf_opt {
     const char *name;
     char short_name; /* 0 for none */
     enum conf_type type;
-    const char *def; /* as in the file; NULL: unset */
-    double lo, hi;   /* CONF_INT and CONF_NUM; lo > hi: unbounded */
-    const char
-        *choices;     /* CONF_ENUM: allowed; CONF_INT and CONF_NUM: words allowed besides numbers */
-    unsigned cmds;    /* bit per command that takes it */
-    const char *arg;  /* name of the argument in help; NULL for CONF_FLAG */
-    const char *help; /* one line */
-    bool cli_only;    /* not from the file or the environment (prompts, files) */
+    const char *def;     /* as in the file; NULL: unset */
+    double lo, hi;       /* CONF_INT and CONF_NUM; lo > hi: unbounded */
+    const char *choices; /* CONF_ENUM: allowed; CONF_INT, _NUM and _SIZE: words allowed besides */
+    unsigned cmds;       /* bit per command that takes it */
+    const char *arg;     /* name of the argument in help; NULL for CONF_FLAG */
+    const char *help;    /* one line */
+    bool cli_only;       /* not from the file or the environment (prompts, files) */
 };
 
 struct conf;
@@ -64,6 +64,7 @@ const char *conf_str(const struct conf *c, const char *name); /* NULL when unset
 bool conf_flag(const struct conf *c, const char *name);
 int64_t conf_int(const struct conf *c, const char *name, int64_t when_word_or_unset);
 double conf_num(const struct conf *c, const char *name, double when_word_or_unset);
+uint64_t conf_size(const struct conf *c, const char *name, uint64_t when_word_or_unset);
 bool conf_is_word(const struct conf *c, const char *name, const char *word);
 size_t conf_list_len(const struct conf *c, const char *name);
 const char *conf_list_at(const struct conf *c, const char *name, size_t i);

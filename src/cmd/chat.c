@@ -71,7 +71,7 @@ static int converse(const struct conf *cf, int *sig, struct err *e)
     int rc = convopts_from(cf, &co, &s, e);
     if (rc == 0) {
         co.slots = 1;
-        rc = session_options(cf, &co, &directory, e);
+        session_options(cf, &co, &directory);
     }
     if (rc == 0) {
         rc = session_pick(cf, directory, &pick, e);

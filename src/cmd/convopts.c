@@ -51,15 +51,22 @@ static int biases(const struct conf *cf, struct conv_opts *o, struct convopts *s
     return rc;
 }
 
-char *convopts_prefix_dir(const struct conf *cf)
+int convopts_prefix_dir(const struct conf *cf, char **out, struct err *e)
 {
     const char *dir = conf_str(cf, "prefix-cache");
-    if (strcmp(dir, "auto") != 0) {
-        return strcmp(dir, "off") == 0 ? NULL : mem_strdup(dir);
+    *out = NULL;
+    if (dir[strspn(dir, " \t\r\n")] == 0) {
+        return err_set(e, QE_USAGE, "prefix-cache: \"%s\" is no name of a folder (%s)", dir,
+                       conf_origin_text(cf, "prefix-cache"));
     }
-    char *state = io_xdg_state(), *path = io_join(state, "prefixes");
+    if (strcmp(dir, "auto") != 0) {
+        *out = strcmp(dir, "off") == 0 ? NULL : mem_strdup(dir);
+        return 0;
+    }
+    char *state = io_xdg_state();
+    *out = io_join(state, "prefixes");
     free(state);
-    return path;
+    return 0;
 }
 
 /* Which states of prompts are kept, and where. */
@@ -73,11 +80,11 @@ static int reuse(const struct conf *cf, struct conv_opts *o, struct convopts *s,
         return err_set(e, QE_USAGE, "prefix-every: %d is not a multiple of 64", every);
     }
     o->cache_generated = conf_flag(cf, "cache-generated");
-    s->prefix_dir = convopts_prefix_dir(cf);
+    const int rc = convopts_prefix_dir(cf, &s->prefix_dir, e);
     o->prefix_dir = s->prefix_dir;
     o->prefix_disk = conf_int(cf, "prefix-disk", 0) << 30;
     o->prefix_least = (int)conf_int(cf, "prefix-least", 0);
-    return 0;
+    return rc;
 }
 
 int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s, struct err *e)

@@ -18,6 +18,6 @@ struct convopts {
 int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s, struct err *e);
 void convopts_free(struct convopts *s);
 /* The folder of --prefix-cache (caller frees); NULL: none. */
-char *convopts_prefix_dir(const struct conf *cf);
+int convopts_prefix_dir(const struct conf *cf, char **out, struct err *e);
 
 #endif

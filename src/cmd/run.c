@@ -223,9 +223,8 @@ static int session_gather(const struct conf *cf, const struct prompt_in *p, stru
     if (!s->stored) {
         return 0;
     }
-    int rc = session_options(cf, o, &s->directory, e);
-    o->save = true;
-    return rc == 0 && pick ? session_pick(cf, s->directory, &s->pick, e) : rc;
+    session_options(cf, o, &s->directory);
+    return pick ? session_pick(cf, s->directory, &s->pick, e) : session_must_save(cf, "session", e);
 }
 
 static void session_fini(struct session *s)

@@ -10,38 +10,32 @@
 #include "cmd/printsafe.h"
 #include "cmd/sessout.h"
 
-static int budget_of(const struct conf *cf, uint64_t *out, struct err *e)
-{
-    const char *text = conf_str(cf, "state-budget");
-    *out = STORE_AUTO;
-    if (text && !conf_is_word(cf, "state-budget", "auto") && !store_parse_size(text, out)) {
-        return err_set(e, QE_USAGE,
-                       "state-budget: \"%.40s\" is neither auto nor a size such as 800M or 20G",
-                       text);
-    }
-    return 0;
-}
-
 int session_store(const struct conf *cf, struct store **out, struct buf *notice, struct err *e)
 {
-    uint64_t budget = 0;
-    int rc = budget_of(cf, &budget, e);
-    if (rc < 0) {
-        return rc;
-    }
     char *dir = io_xdg_state();
-    rc = store_open(dir, budget, out, notice, e);
+    const int rc = store_open(dir, conf_size(cf, "state-budget", STORE_AUTO), out, notice, e);
     free(dir);
     return rc;
 }
 
-int session_options(const struct conf *cf, struct conv_opts *o, char **directory, struct err *e)
+void session_options(const struct conf *cf, struct conv_opts *o, char **directory)
 {
     *directory = getcwd(NULL, 0);
     o->save = conf_flag(cf, "save");
     o->save_state = conf_flag(cf, "save-state");
     o->directory = *directory;
-    return budget_of(cf, &o->state_budget, e);
+    o->state_budget = conf_size(cf, "state-budget", STORE_AUTO);
+}
+
+int session_must_save(const struct conf *cf, const char *option, struct err *e)
+{
+    if (conf_flag(cf, "save")) {
+        return 0;
+    }
+    return conf_origin_of(cf, "save") == CONF_ARG
+               ? err_set(e, QE_USAGE, "--%s does not go with --no-save", option)
+               : err_set(e, QE_USAGE, "--%s does not go with save = no (%s): give --save", option,
+                         conf_origin_text(cf, "save"));
 }
 
 int session_pick(const struct conf *cf, const char *directory, struct session_pick *out,
@@ -54,9 +48,7 @@ int session_pick(const struct conf *cf, const char *directory, struct session_pi
         return err_set(e, QE_USAGE, "--continue and --resume cannot be given together");
     }
     if (!conf_flag(cf, "save")) {
-        return out->must ? err_set(e, QE_USAGE, "--%s does not go with --no-save",
-                                   id ? "resume" : "continue")
-                         : 0;
+        return out->must ? session_must_save(cf, id ? "resume" : "continue", e) : 0;
     }
     struct store *s = NULL;
     int rc = session_store(cf, &s, &out->notice, e);

@@ -13,13 +13,15 @@ int session_store(const struct conf *cf, struct store **out, struct buf *notice,
 
 /* Into o: whether and where conversations and states are saved. directory is the present
  * one, owned by the caller; NULL when it has no name any more. */
-int session_options(const struct conf *cf, struct conv_opts *o, char **directory, struct err *e);
+void session_options(const struct conf *cf, struct conv_opts *o, char **directory);
 
 struct session_pick {
     int64_t conversation; /* 0: a new one */
     bool must;            /* it was asked for by name: no other will do */
     struct buf notice;    /* lines about what was recovered */
 };
+/* QE_USAGE: nothing is saved, so option (its name) has nothing to go on with. */
+int session_must_save(const struct conf *cf, const char *option, struct err *e);
 /* What the chat goes on with: --resume ID, -c, or --start last. Ends what dead writers left
  * first. Only with --save. */
 int session_pick(const struct conf *cf, const char *directory, struct session_pick *out,

@@ -501,11 +501,13 @@ static int verb_gc(struct verb_in *in, struct err *e)
     struct store_gc done;
     int prompts = 0;
     uint64_t prompt_bytes = 0;
-    const int rc = store_gc(in->store, &done, e);
+    char *dir = NULL;
+    int rc = convopts_prefix_dir(in->cf, &dir, e);
+    rc = rc < 0 ? rc : store_gc(in->store, &done, e);
     if (rc < 0) {
+        free(dir);
         return rc;
     }
-    char *dir = convopts_prefix_dir(in->cf);
     struct err why = ERR_INIT;
     if (dir && prefixdir_sweep(dir, &prompts, &prompt_bytes, &why) < 0 && done.left++ == 0) {
         done.first = why;
@@ -537,6 +539,7 @@ struct verdict {
     const struct verb_in *in;
     json_t *faults;
     int states, bad;
+    bool reindexed;
 };
 
 static void verify_state(void *ctx, const struct catalog_state *st, const char *fault)
@@ -577,6 +580,10 @@ static int verdict_of(const struct verdict *v, const struct salvage *s, const st
                        "damaged one is %s",
                        s->kept);
     }
+    if (v->reindexed) {
+        return err_set(e, QE_FORMAT,
+                       "the index of words was not that of the texts; it has been made anew");
+    }
     return v->bad == 0 ? 0
                        : err_set(e, QE_FORMAT,
                                  "%d saved state%s cannot be used; what was said is not touched by "
@@ -592,7 +599,8 @@ static int verb_verify(struct verb_in *in, struct err *e)
     if (rc == QE_FORMAT && conf_flag(in->cf, "repair") && !store_fixed(in->store)) {
         struct buf notice = BUF_INIT;
         why = (struct err)ERR_INIT;
-        rc = store_repair(in->store, &notice, e);
+        v.reindexed = catalog_reindex(in->c, NULL) == 0 && catalog_verify(in->c, NULL) == 0;
+        rc = v.reindexed ? 0 : store_repair(in->store, &notice, e);
         in->c = store_catalog(in->store);
         print_notice(&notice);
         buf_free(&notice);
@@ -606,12 +614,12 @@ static int verb_verify(struct verb_in *in, struct err *e)
     const struct salvage *s = store_salvaged(in->store);
     const int states = rc == 0 ? store_verify_states(in->store, verify_state, &v, e) : 0;
     if (in->json) {
-        json_print_take(json_pack("{s:b, s:o, s:i, s:i, s:O}", "catalog", rc == 0 && !s, "salvaged",
-                                  salvaged_json(s), "states", v.states, "damaged_states", v.bad,
-                                  "faults", v.faults));
+        json_print_take(json_pack("{s:b, s:o, s:i, s:i, s:O}", "catalog",
+                                  rc == 0 && !s && !v.reindexed, "salvaged", salvaged_json(s),
+                                  "states", v.states, "damaged_states", v.bad, "faults", v.faults));
     } else if (rc == 0 && states == 0) {
-        printf("the catalogue is %s; %d of %d states can be used\n", s ? "salvaged" : "sound",
-               v.states - v.bad, v.states);
+        printf("the catalogue is %s%s; %d of %d states can be used\n", s ? "salvaged" : "sound",
+               v.reindexed ? " now" : "", v.states - v.bad, v.states);
     }
     json_decref(v.faults);
     return states < 0 ? states : verdict_of(&v, s, &why, e);

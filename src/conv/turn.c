@@ -380,13 +380,14 @@ static void turn_begin(struct chat *t)
     struct err e = ERR_INIT;
     struct prompt_shape shape = {.opens_thought = false};
     bool plain = u->in->kind == IN_TEXT || u->in->kind == IN_IDS;
-    if (u->in->kind == IN_SEND) {
-        /* On disk before anything is computed for it. */
+    int rc = make_prompt(t, &ids, &shape, &e);
+    rc = rc < 0 ? rc : sched_check_length(c->sched, ids.n, &e);
+    if (rc == 0 && u->in->kind == IN_SEND) {
+        /* On disk before anything is computed for it; not what cannot be computed at all. */
         record_user(&c->record, &t->record, sched_info(c->sched)->model_name, set->system,
                     u->in->text.data, u->in->text.len);
         conv_record_news(c, t);
     }
-    int rc = make_prompt(t, &ids, &shape, &e);
     u->total = (int)ids.n;
     t->figures.prompt_tokens = u->total;
     if (rc == 0) {

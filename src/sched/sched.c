@@ -763,6 +763,17 @@ struct sched_counters sched_counters(const struct sched *s)
     return c;
 }
 
+int sched_check_length(const struct sched *s, size_t n_prompt, struct err *e)
+{
+    const int ctx = sched_info(s)->ctx;
+    return n_prompt < (size_t)ctx
+               ? 0
+               : err_set(e, QE_NOMEM,
+                         "the prompt has %zu tokens; the window holds %d, one of them for the "
+                         "answer (shorten it, or raise --ctx)",
+                         n_prompt, ctx);
+}
+
 int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out, struct err *e)
 {
     switch (sched_poll(s, NULL, e)) {
@@ -777,11 +788,9 @@ int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out,
     if (spec->n_prompt == 0) {
         return err_set(e, QE_USAGE, "the prompt is empty");
     }
-    if (spec->n_prompt >= (size_t)info->ctx) {
-        return err_set(e, QE_NOMEM,
-                       "the prompt has %zu tokens; the window holds %d, one of them for the "
-                       "answer (shorten it, or raise --ctx)",
-                       spec->n_prompt, info->ctx);
+    const int fits = sched_check_length(s, spec->n_prompt, e);
+    if (fits < 0) {
+        return fits;
     }
     for (size_t i = 0; i < spec->n_prompt; i++) {
         if (spec->prompt[i] < 0 || spec->prompt[i] >= info->vocab_used) {

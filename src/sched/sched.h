@@ -185,6 +185,8 @@ struct job_stats {
     struct view_spec spec; /* of the decode rounds; rounds shared with other jobs count whole */
 };
 
+/* QE_NOMEM: a prompt of so many tokens does not fit the window. After loading. */
+int sched_check_length(const struct sched *s, size_t n_prompt, struct err *e);
 /* QE_BUSY: the queue is full, or the model is not loaded. QE_NOMEM: the prompt
  * does not fit the window (the message has both numbers). QE_USAGE: no prompt, or rules
  * that cannot be (the message says which). */
