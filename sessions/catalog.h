@@ -86,7 +86,7 @@ int catalog_remove(struct catalog *c, int64_t conv, struct err *e);
 /* QE_USAGE: another one has this name. */
 int catalog_rename(struct catalog *c, int64_t conv, const char *name, struct err *e);
 int catalog_pin(struct catalog *c, int64_t conv, bool pinned, struct err *e);
-/* Adds or takes away a tag. */
+/* Adds or takes away a tag. QE_NOTFOUND: no such conversation, or no such tag to take away. */
 int catalog_tag(struct catalog *c, int64_t conv, const char *tag, bool on, struct err *e);
 /* The system prompt and the model that the turns from now on have. */
 int catalog_retarget(struct catalog *c, int64_t conv, const char *model, const char *system,
@@ -104,7 +104,8 @@ int catalog_fork(struct catalog *c, int64_t conv, int64_t turn, const char *name
  * else the beginning of just one title. QE_NOTFOUND; QE_USAGE when several are meant (the
  * message lists some). */
 int catalog_find(struct catalog *c, const char *what, int64_t *conv, struct err *e);
-/* QE_USAGE: it cannot be a name, since it is empty, or a number, which would be an id. */
+/* QE_USAGE: it cannot be a name, since it is empty, has a control character, or is a number,
+ * which would be an id. */
 int catalog_check_name(const char *name, struct err *e);
 /* The same by an id only; QE_NOTFOUND. */
 int catalog_numbered(struct catalog *c, const char *number, int64_t *conv, struct err *e);

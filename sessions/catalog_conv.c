@@ -50,7 +50,12 @@ int catalog_tag(struct catalog *c, int64_t conv, const char *tag, bool on, struc
     }
     sqlite3_bind_int64(st, 1, conv);
     cat_bind_str(st, 2, tag);
-    return cat_run_take(c, st, "change a conversation", e);
+    rc = cat_run_take(c, st, "change a conversation", e);
+    if (rc == 0 && !on && sqlite3_changes(c->db) == 0) {
+        rc =
+            err_set(e, QE_NOTFOUND, "conversation %lld has no tag \"%.40s\"", (long long)conv, tag);
+    }
+    return rc;
 }
 
 int catalog_retarget(struct catalog *c, int64_t conv, const char *model, const char *system,

@@ -14,6 +14,14 @@ int catalog_check_name(const char *name, struct err *e)
     if (!name[0]) {
         return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
     }
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
+        if (*p < 0x20 || *p == 0x7F || (*p == 0xC2 && p[1] < 0xA0)) {
+            return err_set(e, QE_USAGE,
+                           "\"%.40s\" cannot be the name of a conversation: it has a control "
+                           "character",
+                           name);
+        }
+    }
     if (strspn(name, "0123456789") == strlen(name)) {
         return err_set(
             e, QE_USAGE,

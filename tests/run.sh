@@ -36,7 +36,7 @@ keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1
 XDG_STATE_HOME=$t/state
 export XDG_STATE_HOME
 
-echo 1..82
+echo 1..83
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -51,7 +51,8 @@ ok 'standard input is the prompt'
 go 0 --seed 3 -f - && cmp -s "$t/out" "$t/first"
 ok '-f - is standard input'
 in=/dev/null
-go 0 --seed 3 -f "$t/q" && cmp -s "$t/out" "$t/first"
+go 0 --seed 3 -f "$t/q" && cmp -s "$t/out" "$t/first" && : >"$t/nothing" && go 2 -f "$t/nothing" && one_line "$t/err" &&
+    grep -q "the prompt is empty: there is no text in $t/nothing" "$t/err" && go 2 -f - && go 2 -p '' && one_line "$t/err"
 ok '-f reads a file'
 printf 'are in a week?' >"$t/rest"
 in=$t/rest
@@ -67,6 +68,9 @@ ok '--messages reads a conversation'
 printf '[{"role":"user","content":"2 + 2?"},{"role":"assistant","content":"4"},{"role":"user","content":"And 3 + 3?"}]' >"$t/m3.json"
 go 0 --seed 3 --messages "$t/m3.json" && grep -q . "$t/out"
 ok '--messages with a history'
+printf '[{"role":"user","content":"2 + 2?"},{"role":"narrator","content":"4"},{"role":"user","content":"And?"}]' >"$t/mb.json"
+go 1 --messages "$t/mb.json" && one_line "$t/err" && grep -q 'messages\[1\]: the role "narrator" is none of' "$t/err"
+ok 'a role that nobody knows is refused'
 go 0 -p hello -n 5 --temp 0 --think off && [ -s "$t/out" ]
 ok '-n ends an answer'
 
@@ -186,7 +190,7 @@ go 2 && grep -q 'no prompt' "$t/err"
 ok 'no prompt is status 2'
 go 2 -p a -f b && go 2 --messages a --tokens 1 && go 2 --raw --messages a && go 2 --json --json-stream -p a && go 2 --raw -p ''
 ok 'options that exclude each other are status 2'
-go 2 --tokens 1,x && grep -q '"x"' "$t/err" && go 2 --tokens '' && go 2 --tokens 1,,2
+go 2 --tokens '1 2' && grep -q '"1 2" is no list of token ids with commas' "$t/err" && go 2 --tokens 1,x && grep -q '"x"' "$t/err" && go 2 --tokens '' && go 2 --tokens 1,,2
 ok 'bad token ids are status 2'
 go 1 --tokens 99999999 -n 1 && grep -q 99999999 "$t/err" && one_line "$t/err"
 ok 'an id outside the vocabulary is named'
@@ -207,7 +211,7 @@ ok 'a truncated model is status 1 and one line'
 awk 'BEGIN { for (i = 0; i < 3000; i++) printf "word " }' >"$t/long"
 go 1 --ctx 1024 -f "$t/long" && one_line "$t/err" && grep -q 1024 "$t/err" && grep -q '[2-9][0-9][0-9][0-9] tokens' "$t/err"
 ok 'a prompt that does not fit: both numbers'
-go 1 -p x --template nonesuch && one_line "$t/err" && grep -q nonesuch "$t/err"
+go 1 -p x --template ./nonesuch && one_line "$t/err" && go 2 -p x --template nonesuch && one_line "$t/err" && grep -q nonesuch "$t/err"
 ok 'an unknown template is named'
 go 0 -p x -n 3 --temp 0 --seed 9 --json && grep -q '"seed":9[,}]' "$t/out"
 ok 'the seed is told'

@@ -58,8 +58,7 @@ int template_by_name(const char *name, enum template_kind *out, struct err *e)
             return 0;
         }
     }
-    return err_set(e, QE_NOTFOUND, "there is no template \"%s\" (3.5, 3.5-off, 3.6, 3.8, demo)",
-                   name);
+    return err_set(e, QE_USAGE, "there is no template \"%s\" (3.5, 3.5-off, 3.6, 3.8, demo)", name);
 }
 
 const char *template_name(enum template_kind k)

@@ -64,7 +64,10 @@ static int parse_ids(const char *s, struct tok_ids *out, struct err *e)
         errno = 0;
         long v = strtol(p, &end, 10);
         if (end == p || errno || v < 0 || v > INT32_MAX || (*end && *end != ',')) {
-            return err_set(e, QE_USAGE, "--tokens: \"%.40s\" does not begin with a token id", p);
+            return err_set(e, QE_USAGE,
+                           "--tokens: \"%.40s\" is no list of token ids with commas between them, "
+                           "such as 1,2,3",
+                           p);
         }
         tok_ids_add(out, (int32_t)v);
         p = *end ? end + 1 : end;
@@ -97,7 +100,11 @@ static int gather_text(const struct conf *cf, struct prompt_in *p, struct err *e
     const char *text = conf_str(cf, "prompt");
     const char *file = conf_str(cf, "file");
     if (file) {
-        return read_named(file, &p->text, e);
+        const int rc = read_named(file, &p->text, e);
+        return rc == 0 && p->text.len == 0
+                   ? err_set(e, QE_USAGE, "the prompt is empty: there is no text in %s",
+                             strcmp(file, "-") == 0 ? "standard input" : file)
+                   : rc;
     }
     if (text) {
         buf_adds(&p->text, text);
@@ -111,7 +118,9 @@ static int gather_text(const struct conf *cf, struct prompt_in *p, struct err *e
             conf_flag(cf, "continue") ? " -c"
             : conf_str(cf, "resume")  ? " --resume ID"
                                       : "");
-    } else if (rc == 0 && !text && p->text.len == 0) {
+    } else if (rc == 0 && text && p->text.len == 0) {
+        rc = err_set(e, QE_USAGE, "the prompt is empty: --prompt has no text");
+    } else if (rc == 0 && p->text.len == 0) {
         rc = err_set(e, QE_USAGE,
                      "there is no prompt: give -p TEXT, -f FILE, --messages FILE, --tokens I,I,… "
                      "or text on standard input");
@@ -179,9 +188,6 @@ static int gather(const struct conf *cf, struct prompt_in *p, struct err *e)
     rc = gather_text(cf, p, e);
     if (rc == 0 && tools) {
         text_to_messages(p);
-    }
-    if (rc == 0 && p->raw && p->text.len == 0) {
-        rc = err_set(e, QE_USAGE, "--raw: the prompt is empty");
     }
     return rc;
 }

@@ -83,14 +83,13 @@ static bool print_one(void *ctx, const struct catalog_conv *v)
     char when[20];
     const size_t n = strcspn(v->title, "\r\n");
     sessout_time(v->updated, when);
-    if (v->turns < 0) {
-        printf("%5lld  %s     ? turns  ", (long long)v->id, when);
-    } else {
-        printf("%5lld  %s  %4d turns  ", (long long)v->id, when, v->turns);
-    }
+    char turns[16];
+    snprintf(turns, sizeof turns, "%d", v->turns);
+    printf("%5lld  %s  %4s %-5s  ", (long long)v->id, when, v->turns < 0 ? "?" : turns,
+           v->turns == 1 ? "turn" : "turns");
     const bool tty = *(const bool *)ctx;
     const int left = print_columns() - 39;
-    print_fit(stdout, v->title, n, tty, tty ? left > 16 ? left : 16 : 0);
+    print_fit(stdout, v->title, n, true, tty ? left > 16 ? left : 16 : 0);
     putchar('\n');
     return true;
 }

@@ -41,9 +41,10 @@ static long holder(const struct verb_in *in, int64_t conv)
     return (long)lock_holder(store_dir(in->store), conv);
 }
 
-static void safe(const struct verb_in *in, const char *s)
+/* A part of a line of ours: no control character goes out, wherever it goes. */
+static void safe(const char *s)
 {
-    print_safe(stdout, s, strlen(s), in->tty);
+    print_safe(stdout, s, strlen(s), true);
 }
 
 /* Each line of a notice is one of ours. */
@@ -69,7 +70,7 @@ struct listing {
 static void print_title(const struct verb_in *in, const char *s, int cells)
 {
     const size_t n = strcspn(s, "\r\n");
-    print_fit(stdout, n ? s : "-", n ? n : 1, in->tty, in->tty ? cells : 0);
+    print_fit(stdout, n ? s : "-", n ? n : 1, true, in->tty ? cells : 0);
 }
 
 static bool list_one(void *ctx, const struct catalog_conv *v)
@@ -87,8 +88,8 @@ static bool list_one(void *ctx, const struct catalog_conv *v)
     sessout_time(v->updated, when);
     sessout_size((uint64_t)v->state_bytes, size);
     snprintf(turns, sizeof turns, "%d", v->turns);
-    buf_printf(&head, "%5lld  %s  %4s turns  %9s  ", (long long)v->id, when,
-               v->turns < 0 ? "?" : turns,
+    buf_printf(&head, "%5lld  %s  %4s %-5s  %9s  ", (long long)v->id, when,
+               v->turns < 0 ? "?" : turns, v->turns == 1 ? "turn" : "turns",
                v->state_bytes ? size
                : v->turns < 0 ? "?"
                               : "text only");
@@ -103,7 +104,7 @@ static bool list_one(void *ctx, const struct catalog_conv *v)
     const int taken = print_cells(head.data, head.len) + print_cells(tail.data, tail.len);
     const int left = print_columns() - taken;
     print_title(l->in, v->title, left > TITLE_LEAST ? left : TITLE_LEAST);
-    safe(l->in, tail.data ? tail.data : "");
+    safe(tail.data ? tail.data : "");
     putchar('\n');
     buf_free(&head);
     buf_free(&tail);
@@ -179,6 +180,10 @@ static int verb_search(struct verb_in *in, struct err *e)
     struct buf words = BUF_INIT;
     for (int i = 0; i < in->n; i++) {
         buf_printf(&words, "%s%s", i ? " " : "", in->words[i]);
+    }
+    if (strspn(words.data, " \t\r\n") == words.len) {
+        buf_free(&words);
+        return err_set(e, QE_USAGE, "there is no word to search for");
     }
     struct hits h = {in, in->json ? json_array() : NULL};
     const int rc = catalog_search(in->c, words.data, 100, hit_one, &h, e);
@@ -415,20 +420,46 @@ static int verb_fork(struct verb_in *in, struct err *e)
     return rc;
 }
 
+/* What the words mean, each conversation once, before anything is done to one. */
+static int find_all(const struct verb_in *in, int64_t **out, int *n, struct err *e)
+{
+    int64_t *v = mem_array((size_t)in->n, sizeof *v);
+    int rc = 0;
+    *n = 0;
+    for (int i = 0; i < in->n && rc == 0; i++) {
+        rc = find(in, i, &v[*n], e);
+        bool again = false;
+        for (int k = 0; k < *n; k++) {
+            again = again || v[k] == v[*n];
+        }
+        *n += rc == 0 && !again;
+    }
+    *out = v;
+    return rc;
+}
+
 static int verb_rm(struct verb_in *in, struct err *e)
 {
-    int rc = 0;
-    for (int i = 0; i < in->n && rc == 0; i++) {
-        int64_t conv = 0;
-        struct session_lock *lock = NULL;
-        rc = find(in, i, &conv, e);
-        rc = rc < 0 ? rc : lock_take(store_dir(in->store), conv, &lock, e);
-        rc = rc < 0 ? rc : store_remove(in->store, conv, e);
-        lock_release(lock);
+    int64_t *v = NULL;
+    int n = 0;
+    int rc = find_all(in, &v, &n, e);
+    struct session_lock **locks = mem_array((size_t)n + 1, sizeof *locks);
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = lock_take(store_dir(in->store), v[i], &locks[i], e);
+    }
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = store_remove(in->store, v[i], e);
         if (rc == 0) {
-            lock_forget(store_dir(in->store), conv);
+            lock_release(locks[i]);
+            locks[i] = NULL;
+            lock_forget(store_dir(in->store), v[i]);
         }
     }
+    for (int i = 0; i < n; i++) {
+        lock_release(locks[i]);
+    }
+    free(locks);
+    free(v);
     return rc;
 }
 
@@ -442,12 +473,13 @@ static int verb_rename(struct verb_in *in, struct err *e)
 
 static int set_pin(const struct verb_in *in, bool on, struct err *e)
 {
-    int rc = 0;
-    for (int i = 0; i < in->n && rc == 0; i++) {
-        int64_t conv = 0;
-        rc = find(in, i, &conv, e);
-        rc = rc < 0 ? rc : catalog_pin(in->c, conv, on, e);
+    int64_t *v = NULL;
+    int n = 0;
+    int rc = find_all(in, &v, &n, e);
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = catalog_pin(in->c, v[i], on, e);
     }
+    free(v);
     return rc;
 }
 
@@ -553,7 +585,7 @@ static void verify_state(void *ctx, const struct catalog_state *st, const char *
     json_array_append_new(v->faults, json_str_lossy(fault, strlen(fault)));
     if (!v->in->json) {
         printf("conversation %lld, turn %lld: ", (long long)st->conv, (long long)st->turn);
-        safe(v->in, fault);
+        safe(fault);
         putchar('\n');
     }
 }

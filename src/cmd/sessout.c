@@ -121,12 +121,24 @@ void sessout_size(uint64_t bytes, char out[16])
 
 /* ---- Markdown ---- */
 
+/* One line, whatever is in it. */
+static void heading(const char *s, struct buf *out)
+{
+    for (; *s; s++) {
+        const unsigned char ch = (unsigned char)*s;
+        const bool c1 = ch == 0xC2 && (unsigned char)s[1] >= 0x80 && (unsigned char)s[1] < 0xA0;
+        buf_addc(out, ch < 0x20 || ch == 0x7F || c1 ? '?' : *s);
+        s += c1;
+    }
+}
+
 void sessout_md_head(const struct catalog_conv *v, struct buf *out)
 {
     char when[20];
     sessout_time(v->created, when);
-    buf_printf(out, "# %s\n\n%s, %s\n\n", v->title[0] ? v->title : "(no title)", when,
-               v->model[0] ? v->model : "unknown model");
+    buf_adds(out, "# ");
+    heading(v->title[0] ? v->title : "(no title)", out);
+    buf_printf(out, "\n\n%s, %s\n\n", when, v->model[0] ? v->model : "unknown model");
     if (v->system) {
         buf_printf(out, "## System\n\n%s\n\n", v->system);
     }

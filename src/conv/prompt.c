@@ -26,7 +26,7 @@ static int open_template(struct prompt *p, const struct sched *s, const char *na
     }
     struct buf text = BUF_INIT;
     int rc = io_read_file(name, TEMPLATE_MAX, &text, e);
-    if (rc == QE_NOTFOUND) {
+    if (rc == QE_NOTFOUND && !strchr(name, '/')) {
         rc = template_by_name(name, &p->kind, e); /* its message lists the names */
     } else if (rc == 0) {
         rc = template_detect(text.data ? text.data : "", text.len, &p->kind, e);
@@ -165,6 +165,29 @@ static int refuse_vision(const json_t *messages, struct err *e)
     return 0;
 }
 
+/* Templates leave out what they do not know; whoever wrote it would not learn of it. */
+static int check_roles(const json_t *messages, struct err *e)
+{
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+    size_t i = 0;
+    const json_t *m = NULL;
+    json_array_foreach((json_t *)(uintptr_t)messages, i, m)
+    {
+        const char *role = json_string_value(json_object_get(m, "role"));
+        bool known = !role; /* the template says what is wrong with that */
+        for (size_t k = 0; k < sizeof roles / sizeof *roles && !known; k++) {
+            known = strcmp(role, roles[k]) == 0;
+        }
+        if (!known) {
+            return err_set(e, QE_FORMAT,
+                           "messages[%zu]: the role \"%.40s\" is none of system, developer, user, "
+                           "assistant and tool",
+                           i, role);
+        }
+    }
+    return 0;
+}
+
 int prompt_messages(const struct prompt *p, const json_t *messages, const json_t *tools,
                     const struct settings *s, struct tok_ids *ids, struct prompt_shape *shape,
                     struct err *e)
@@ -173,6 +196,7 @@ int prompt_messages(const struct prompt *p, const json_t *messages, const json_t
         return err_set(e, p->no_template.code, "%s", p->no_template.msg);
     }
     int rc = refuse_vision(messages, e);
+    rc = rc < 0 ? rc : check_roles(messages, e);
     if (rc < 0) {
         return rc;
     }

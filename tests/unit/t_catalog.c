@@ -661,6 +661,8 @@ static void branches(void **state)
     }
     assert_int_equal(catalog_pin(c, 99, true, &e), QE_NOTFOUND);
     assert_int_equal(catalog_tag(c, 99, "x", true, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_tag(c, a, "x", false, &e), QE_NOTFOUND);
+    assert_string_equal(e.msg, "conversation 1 has no tag \"x\"");
     assert_int_equal(catalog_retarget(c, 99, "m", NULL, &e), QE_NOTFOUND);
     assert_int_equal(catalog_retarget(c, a, "m", "be brief", &e), 0);
     add(c, a, r3, CAT_USER, "a title is kept");
@@ -750,6 +752,12 @@ static void finding(void **state)
     assert_int_equal(catalog_check_name("", &e), QE_USAGE);
     assert_int_equal(catalog_check_name("12", &e), QE_USAGE);
     assert_non_null(strstr(e.msg, "a number means"));
+    const char *const controls[] = {"a\nb", "\x1B[31m", "a\x7F", "a\xC2\x9B"};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(catalog_check_name(controls[i], &e), QE_USAGE);
+        assert_non_null(strstr(e.msg, "control character"));
+    }
+    assert_int_equal(catalog_check_name("gr\xC3\xBC\xC3\x9F \xC2\xA0", &e), 0);
     assert_int_equal(catalog_check_name("12 ", &e), 0);
     assert_int_equal(catalog_check_name("-1", &e), 0);
     assert_int_equal(catalog_find(c, "pars", &id, &e), QE_USAGE);

@@ -415,7 +415,7 @@ static void names(void **state)
         assert_int_equal(template_by_name(template_name(kinds[i]), &k, &e), 0);
         assert_int_equal(k, kinds[i]);
     }
-    assert_int_equal(template_by_name("4", &k, &e), QE_NOTFOUND);
+    assert_int_equal(template_by_name("4", &k, &e), QE_USAGE);
     assert_int_equal(template_detect("{{ messages }}", 14, &k, &e), QE_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "--template"));
 }
