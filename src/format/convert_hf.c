@@ -1,15 +1,18 @@
 /* A Hugging Face folder as a target: safetensors with the names, shapes and
  * types of the original checkpoint, and its documents. Made under another name
- * and renamed, so that an interrupted export leaves no half folder. */
+ * and renamed, so that an interrupted export leaves no half folder; what a killed
+ * one leaves, the next to the same place removes. */
 #include "config.h"
 #include "format/convert_priv.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -202,6 +205,97 @@ static int put_in_place(const char *tmp, const char *dst, struct err *e)
     return 0;
 }
 
+/* ---- the folder on its way ---- */
+
+#define ON_ITS_WAY ".quasar-tmp-" /* between the target's name and six characters */
+
+/* The name of the target, without slashes behind it, and then what comes behind. */
+static char *beside(const char *dst, const char *end)
+{
+    size_t n = strlen(dst);
+    while (n > 1 && dst[n - 1] == '/') {
+        n--;
+    }
+    struct buf b = BUF_INIT;
+    buf_add(&b, dst, n);
+    buf_adds(&b, end);
+    return buf_take(&b);
+}
+
+/* The folder, locked; -1: another has the lock, or it is not there any more. Whoever writes
+ * into one has it locked, so that one that can be locked is a dead process's. own: where
+ * nothing can be locked it is taken as it is. */
+static int lock_folder(const char *dir, bool own)
+{
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return -1;
+    }
+    struct stat mine, now;
+    const bool locked =
+        flock(fd, LOCK_EX | LOCK_NB) == 0 || (own && errno != EWOULDBLOCK && errno != EINTR);
+    if (locked && fstat(fd, &mine) == 0 && stat(dir, &now) == 0 && mine.st_ino == now.st_ino) {
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+/* Makes an empty folder and locks it (*fd). */
+static char *make_folder(const char *dst, int *fd, struct err *e)
+{
+    for (int tries = 0; tries < 20; tries++) {
+        char *tmp = beside(dst, ON_ITS_WAY "XXXXXX");
+        if (!mkdtemp(tmp)) {
+            err_sys(e, QE_IO, errno, "cannot create %s", dst);
+            free(tmp);
+            return NULL;
+        }
+        *fd = lock_folder(tmp, true);
+        if (*fd >= 0) {
+            chmod(tmp, 0755);
+            return tmp;
+        }
+        rmdir(tmp); /* another took it for a dead one's */
+        free(tmp);
+    }
+    err_set(e, QE_IO, "cannot lock a folder beside %s", dst);
+    return NULL;
+}
+
+/* Removes what conversions to the same place left that were killed. */
+static int remove_if_dead(const char *dir, const char *name, void *ctx)
+{
+    const char *start = ctx;
+    const size_t n = strlen(start);
+    if (strncmp(name, start, n) != 0 || strlen(name) != n + 6) {
+        return 0;
+    }
+    char *path = io_join(dir, name);
+    const int fd = lock_folder(path, false);
+    if (fd >= 0) {
+        each_file(path, remove_one, NULL);
+        rmdir(path);
+        close(fd);
+    }
+    free(path);
+    return 0;
+}
+
+static void remove_dead(const char *dst)
+{
+    char *start = beside(dst, ON_ITS_WAY);
+    char *slash = strrchr(start, '/');
+    if (slash) {
+        *slash = 0;
+    }
+    each_file(!slash           ? "."
+              : slash == start ? "/"
+                               : start,
+              remove_if_dead, slash ? slash + 1 : start);
+    free(start);
+}
+
 int convert_write_hf(struct plan *p, const char *dst, struct err *e)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -217,24 +311,16 @@ int convert_write_hf(struct plan *p, const char *dst, struct err *e)
         quant_at(type, source_rows(p->items[i].t), source_cols(p->items[i].t), &size, &none);
         p->total += size;
     }
+    remove_dead(dst);
     int rc = plan_check_space(dst, p->total, e);
     if (rc < 0) {
         return rc;
     }
-    size_t n = strlen(dst);
-    while (n > 1 && dst[n - 1] == '/') {
-        n--;
+    int lock = -1;
+    char *tmp = make_folder(dst, &lock, e);
+    if (!tmp) {
+        return QE_IO;
     }
-    struct buf b = BUF_INIT;
-    buf_add(&b, dst, n);
-    buf_adds(&b, ".tmp-XXXXXX");
-    char *tmp = buf_take(&b);
-    if (!mkdtemp(tmp)) {
-        rc = err_sys(e, QE_IO, errno, "cannot create %s", dst);
-        free(tmp);
-        return rc;
-    }
-    chmod(tmp, 0755);
     rc = write_all(p, tmp, e);
     if (rc == 0) {
         rc = put_in_place(tmp, dst, e);
@@ -243,6 +329,7 @@ int convert_write_hf(struct plan *p, const char *dst, struct err *e)
         each_file(tmp, remove_one, NULL);
         rmdir(tmp);
     }
+    close(lock);
     free(tmp);
     return rc;
 }

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -260,6 +262,44 @@ static void configs_of_every_shape(void **state)
     small_model_remove(back);
     unlink(qa);
     unlink(qb);
+}
+
+/* Folders that conversions to the same place were writing when they were killed, or still
+ * are. */
+static void dead_folders_go(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"back.quasar-tmp-dead00", "back.quasar-tmp-live00",
+                                        "back.quasar-tmp-mine", "other.quasar-tmp-dead00"};
+    char hf[128], q[128], back[128], left[4][128];
+    struct small_opts o = {0};
+    small_model_write(in_dir(hf, "hf"), &o);
+    run(hf, in_dir(q, "one.qsr"), "bf16", CONVERT_QSR);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(mkdir(in_dir(left[i], names[i]), 0755), 0);
+        char *file = io_join(left[i], "model.safetensors");
+        FILE *f = fopen(file, "w");
+        assert_non_null(f);
+        fclose(f);
+        free(file);
+    }
+    const int fd = open(left[1], O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    char slashes[140];
+    snprintf(slashes, sizeof slashes, "%s//", in_dir(back, "back"));
+    run(q, slashes, NULL, CONVERT_HF);
+    same_folder(hf, back);
+    for (int i = 0; i < 4; i++) {
+        char *file = io_join(left[i], "model.safetensors");
+        assert_int_equal(access(file, F_OK), i == 0 ? -1 : 0);
+        unlink(file);
+        assert_int_equal(rmdir(left[i]), i == 0 ? -1 : 0);
+        free(file);
+    }
+    close(fd);
+    small_model_remove(hf);
+    small_model_remove(back);
+    unlink(q);
 }
 
 /* ---- there and back ---- */
@@ -704,6 +744,7 @@ int main(void)
         cmocka_unit_test(tiers_follow_the_table),
         cmocka_unit_test(names_go_both_ways),
         cmocka_unit_test(configs_of_every_shape),
+        cmocka_unit_test(dead_folders_go),
         cmocka_unit_test(unquantised_tiers_come_back_exactly),
         cmocka_unit_test(shards_are_read),
         cmocka_unit_test(codes_survive_gguf),
