@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -109,12 +110,33 @@ int reuse_fetched(struct reuse *k, struct job *j)
     return len;
 }
 
+/* Of what the tier gave the bytes are of no use: asks for a shorter one. False: none is
+ * worth it. */
+static bool ask_for_shorter(struct reuse *k, struct job *j, int len, const struct err *bad)
+{
+    k->tier->done(k->tier->ctx, j->fetch, bad);
+    struct prefix_look l = look_of(k, j);
+    prefix_find(&k->prefix, &l);
+    j->fetch = k->tier->fetch(k->tier->ctx, j->prompt, len, l.found ? l.found->len : 0);
+    return j->fetch != NULL;
+}
+
 bool reuse_fill(struct reuse *k, struct slot *slot, int ms, int *cached)
 {
     struct job *j = slot->job;
     struct engine_saved state;
     struct err e = ERR_INIT;
     int len = 0, rc = 0;
+    if (!reuse_answered(k, j)) {
+        if (ms > 0) {
+            usleep(1000); /* the tier looks in a list and a file or two */
+        }
+        return false;
+    }
+    if (!slot->intake && reuse_fetched(k, j) == 0) {
+        *cached = reuse_resume(k, j, slot->seq);
+        return true;
+    }
     (void)k->tier->result(k->tier->ctx, j->fetch, &state, &len);
     if (!slot->intake) {
         rc = engine_intake_open(k->g, slot->seq, len, &state, &slot->intake, &e);
@@ -128,8 +150,10 @@ bool reuse_fill(struct reuse *k, struct slot *slot, int ms, int *cached)
     slot->intake = NULL;
     const bool good = rc == 0 && engine_seq_pure(k->g, slot->seq) && len % GRID == 0;
     if (rc == QE_FORMAT || rc == QE_IO) {
-        k->tier->done(k->tier->ctx, j->fetch, &e);
-        j->fetch = NULL;
+        engine_seq_reset(k->g, slot->seq);
+        if (ask_for_shorter(k, j, len, &e)) {
+            return false;
+        }
     }
     reuse_unasked(k, j);
     if (!good) {

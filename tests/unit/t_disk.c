@@ -298,6 +298,53 @@ static void damaged_files_cost_time_only(void **state)
     assert_true(notices >= 1 && notices <= HITS); /* each run tells it once */
 }
 
+static char longest[1024];
+static off_t longest_size;
+
+static void take_longest(const char *path)
+{
+    struct stat st;
+    if (strstr(path, ".prefix") && stat(path, &st) == 0 && st.st_size > longest_size) {
+        longest_size = st.st_size;
+        snprintf(longest, sizeof longest, "%s", path);
+    }
+}
+
+/* Its header and tokens are sound, its state is not, which shows only while it is read. */
+static void a_shorter_file_takes_the_place(void **state)
+{
+    (void)state;
+    static struct answer cold, warm;
+    struct place none = open_place(NULL, EKV_F16, 1), p = open_place(root, EKV_F16, 2);
+    ask(&none, base, PROMPT, &cold);
+    close_place(&none);
+    ask(&p, base, PROMPT, &warm);
+    close_place(&p);
+    longest_size = 0;
+    each_file(take_longest);
+    where = (uint64_t)longest_size - 70000;
+    where -= where % 5;
+    hit(longest);
+    p = open_place(root, EKV_F16, 2);
+    ask(&p, base, PROMPT, &warm);
+    assert_int_equal(warm.st.reuse, JU_DISK);
+    assert_int_equal(warm.st.cached_tokens, (HEAD - 5) / 64 * 64);
+    same(&warm, &cold);
+    assert_int_equal(notices, 1);
+    close_place(&p);
+    /* none is sound: then it is computed */
+    longest_size = 0;
+    each_file(take_longest);
+    where = 3 * (uint64_t)longest_size / 4;
+    where -= where % 5;
+    each_file(hit);
+    p = open_place(root, EKV_F16, 2);
+    ask(&p, base, PROMPT, &warm);
+    assert_int_equal(warm.st.cached_tokens, 0);
+    same(&warm, &cold);
+    close_place(&p);
+}
+
 static void a_disk_that_does_not_write(void **state)
 {
     (void)state;
@@ -396,6 +443,7 @@ int main(void)
 #endif
         cmocka_unit_test_setup_teardown(in_k3v3, fresh, clear),
         cmocka_unit_test_setup_teardown(damaged_files_cost_time_only, fresh, clear),
+        cmocka_unit_test_setup_teardown(a_shorter_file_takes_the_place, fresh, clear),
         cmocka_unit_test_setup_teardown(a_disk_that_does_not_write, fresh, clear),
         cmocka_unit_test_setup_teardown(two_at_once, fresh, clear),
         cmocka_unit_test_setup_teardown(only_what_is_to_be_kept, fresh, clear),
