@@ -29,7 +29,7 @@ static const struct command commands[] = {
     {"run", C_RUN, cmd_run, "", "answer one prompt and exit"},
     {"score", C_SCORE, cmd_score, "", "log probabilities of a text"},
     {"sessions", C_SESSIONS, cmd_sessions, "VERB …",
-     "stored conversations: list, show, search, export, …"},
+     "stored conversations: list, show, search, export, fork, rm and others"},
     {"template", C_TEMPLATE, cmd_template, "", "show the prompt that a conversation becomes"},
     {"tokenize", C_TOKENIZE, cmd_tokenize, "", "text to token ids and back"},
     {NULL, 0, NULL, NULL, NULL},
