@@ -27,7 +27,9 @@ static inline int few_height(int rows, int tile)
 }
 
 /* Outputs first .. end of one product. x: tile after tile; in each, vector s of row r of
- * the tile, in the order the weights want, at (s * its height + r) * 16. */
-void ISA(few)(const struct mm_out *m, int k, int rows, const float *x, int first, int end);
+ * the tile, in the order the weights want, at (s * its height + r) * 16. panel: memory for
+ * four rows of weights in fp32. */
+void ISA(few)(const struct mm_out *m, int k, int rows, const float *x, int first, int end,
+              float *panel);
 
 #endif

@@ -127,15 +127,59 @@ static void gated_norm(const struct head *h, int t, const float *o)
 /* Columns that a step works on at a time. */
 enum { VECTORS = V16_TILE > 1 ? 4 : 2, COLUMNS = 16 * VECTORS };
 
-/* Rows t .. t + n of some columns of the state, s[key * ld + column]. One pass a
- * row: while a row's new state goes by, what the next key reads there is summed.
- * Outputs go to o[row * ldo]; next: memory wanted after this. */
-ALWAYS_INLINE void step_columns(const struct head *h, int t, int n, int column, float *s,
-                                const size_t ld, const bool outputs, float *o, size_t ldo,
-                                const float *next)
+/* What the rows of a step do to a head's state. */
+struct gates {
+    float decay[BE_MAX_ROWS], beta[BE_MAX_ROWS];
+};
+
+static void gates_of(const struct head *h, int t, int n, struct gates *g)
+{
+    for (int i = 0; i < n; i++) {
+        g->decay[i] = expf(decay_of(h, t + i));
+        g->beta[i] = beta_of(h, t + i);
+    }
+}
+
+/* One row of some columns, s[key * ld + column]: the state is written, read with q into
+ * out and, for the row after it, with k1 into acc, both in one pass. fresh: the state
+ * is still to decay; otherwise the row before did that when it wrote. more: there is a
+ * row after it. */
+ALWAYS_INLINE void step_row(float *s, const size_t ld, const float *k, const float *q,
+                            const float *k1, const v16 *u, v16 decay, v16 decay1, const bool fresh,
+                            const bool more, const bool outputs, const float *next, v16 *acc,
+                            v16 *out)
+{
+    for (size_t d = 0; d < D; d++) {
+        const v16 kd = v16_set1(k[d]);
+        const v16 qd = v16_set1(q[d]);
+        const v16 kd1 = v16_set1(k1[d]);
+        UNROLL for (int i = 0; i < VECTORS; i++)
+        {
+            float *at = s + d * ld + 16 * i;
+            const v16 before = v16_load(at);
+            v16 x = v16_fma(kd, u[i], fresh ? v16_mul(before, decay) : before);
+            if (outputs) {
+                out[i] = v16_fma(qd, x, out[i]);
+            }
+            if (more) {
+                x = v16_mul(x, decay1);
+                acc[i] = v16_fma(kd1, x, acc[i]);
+            } else if (next) {
+                __builtin_prefetch(next + d * D + 16 * i, 1, 2);
+            }
+            v16_store(at, x);
+        }
+    }
+}
+
+/* Rows t .. t + n of some columns. Outputs go to o[row * ldo]; next: memory wanted
+ * after this. */
+ALWAYS_INLINE void step_columns(const struct head *h, const struct gates *g, int t, int n,
+                                int column, float *s, const size_t ld, const bool outputs, float *o,
+                                size_t ldo, const float *next)
 {
     v16 acc[VECTORS];
-    v16 decay = v16_set1(expf(decay_of(h, t)));
+    const v16 decay = v16_set1(g->decay[0]);
     const float *k = h->k + (size_t)t * h->ld;
     UNROLL for (int i = 0; i < VECTORS; i++)
     {
@@ -148,13 +192,13 @@ ALWAYS_INLINE void step_columns(const struct head *h, int t, int n, int column, 
             acc[i] = v16_fma(kd, v16_mul(v16_load(s + d * ld + 16 * i), decay), acc[i]);
         }
     }
-    for (int end = t + n; t < end; t++) {
-        const bool more = t + 1 < end;
-        const float *q = h->q + (size_t)t * h->ld;
-        const float *v = h->v + (size_t)t * h->ld + column;
+    for (int j = 0; j < n; j++) {
+        const bool more = j + 1 < n;
+        const float *q = h->q + (size_t)(t + j) * h->ld;
+        const float *v = h->v + (size_t)(t + j) * h->ld + column;
         const float *k1 = more ? k + h->ld : k;
-        const v16 decay1 = more ? v16_set1(expf(decay_of(h, t + 1))) : decay;
-        const v16 beta = v16_set1(beta_of(h, t));
+        const v16 decay1 = v16_set1(g->decay[more ? j + 1 : j]);
+        const v16 beta = v16_set1(g->beta[j]);
         v16 u[VECTORS];
         v16 out[VECTORS];
         UNROLL for (int i = 0; i < VECTORS; i++)
@@ -163,32 +207,24 @@ ALWAYS_INLINE void step_columns(const struct head *h, int t, int n, int column, 
             acc[i] = v16_zero();
             out[i] = acc[i];
         }
-        for (size_t d = 0; d < D; d++) {
-            v16 kd = v16_set1(k[d]);
-            v16 qd = v16_set1(q[d]);
-            v16 kd1 = v16_set1(k1[d]);
-            UNROLL for (int i = 0; i < VECTORS; i++)
-            {
-                float *at = s + d * ld + 16 * i;
-                v16 x = v16_fma(kd, u[i], v16_mul(v16_load(at), decay));
-                v16_store(at, x);
-                if (outputs) {
-                    out[i] = v16_fma(qd, x, out[i]);
-                }
-                if (more) {
-                    acc[i] = v16_fma(kd1, v16_mul(x, decay1), acc[i]);
-                } else if (next) {
-                    __builtin_prefetch(next + d * D + 16 * i, 1, 2);
-                }
-            }
+#define ROW(fresh, more)                                                                           \
+    step_row(s, ld, k, q, k1, u, decay, decay1, fresh, more, outputs, next, acc, out)
+        if (j > 0 && more) {
+            ROW(false, true);
+        } else if (j > 0) {
+            ROW(false, false);
+        } else if (more) {
+            ROW(true, true);
+        } else {
+            ROW(true, false);
         }
+#undef ROW
         UNROLL for (int i = 0; outputs && i < VECTORS; i++)
         {
             v16_store(o + 16 * i, out[i]);
         }
         o += ldo;
         k = k1;
-        decay = decay1;
     }
 }
 
@@ -198,16 +234,18 @@ static void steps(const struct head *h, int t, int n, float *scratch)
     const struct gdn_args *a = h->a;
     const size_t ldo = (size_t)a->v_heads * D;
     float *y = a->y + (size_t)t * ldo + (size_t)h->index * D;
+    struct gates g;
+    gates_of(h, t, n, &g);
     for (int c = 0; c < D; c += COLUMNS) {
         float *s = h->s + c;
         if (scratch) {
             for (size_t d = 0; d < D; d++) {
                 memcpy(scratch + d * COLUMNS, s + d * D, COLUMNS * sizeof *s);
             }
-            step_columns(h, t, n, c, scratch, COLUMNS, true, y + c, ldo, NULL);
+            step_columns(h, &g, t, n, c, scratch, COLUMNS, true, y + c, ldo, NULL);
         } else {
             const float *next = c + COLUMNS < D ? s + COLUMNS : h->s + D * D;
-            step_columns(h, t, n, c, s, D, true, y + c, ldo, next);
+            step_columns(h, &g, t, n, c, s, D, true, y + c, ldo, next);
         }
     }
     for (int i = 0; i < n; i++) {
@@ -368,8 +406,10 @@ void ISA(gdn_fold)(const struct gdn_args *a, int tid, int nt)
     for (int unit = tid; unit < a->n_spans * a->v_heads; unit += nt) {
         const struct gdn_span *sp = &a->span[unit / a->v_heads];
         const struct head h = head_of(a, sp, unit % a->v_heads);
+        struct gates g;
+        gates_of(&h, sp->first, sp->n, &g);
         for (int c = 0; sp->n > 0 && c < D; c += COLUMNS) {
-            step_columns(&h, sp->first, sp->n, c, h.s + c, D, false, NULL, 0, NULL);
+            step_columns(&h, &g, sp->first, sp->n, c, h.s + c, D, false, NULL, 0, NULL);
         }
     }
 }

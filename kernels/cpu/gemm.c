@@ -303,7 +303,7 @@ void ISA(matmul)(const struct mm_in *in, const struct mm_out *out, int n_out, fl
                         packed_few = true;
                         packed = false;
                     }
-                    ISA(few)(m, in->k, in->rows, x, first, end);
+                    ISA(few)(m, in->k, in->rows, x, first, end, w);
                     continue;
                 }
                 if (!packed) {
