@@ -199,6 +199,7 @@ static const struct conf_opt table[] = {
     {"delta", 0, CONF_ENUM, "x", 1, 0, "x|y", 3, "E", "a choice", false},
     {"epsilon", 0, CONF_INT, NULL, 0, 0x1p63, NULL, 1, "N", "any number", false},
     {"zeta", 0, CONF_INT, NULL, 0, 0x1p53, NULL, 1, "N", "a large one", false},
+    {"eta", 0, CONF_SIZE, "auto", 1, 0, "auto", 1, "SIZE", "bytes", false},
     {NULL, 0, CONF_FLAG, NULL, 1, 0, NULL, 0, NULL, NULL, false},
 };
 
@@ -245,6 +246,12 @@ static void options_refuse(void **state)
              {"--alpa=1", "--alpha"},
              {"--delta=z", "x|y"},
              {"--alpha", "needs a value"},
+             {"--eta=20X", "\"20X\" is no size such as 800M or 20G, nor auto"},
+             {"--eta=-1", "is no size"},
+             {"--eta=", "is no size"},
+             {"--eta=1GG", "is no size"},
+             {"--eta=1e18", "is no size"},
+             {"--eta=nan", "is no size"},
              {"-z", "no option"},
              {"--beta=maybe", "neither"},
              {"--zzzzzzz", "no option"},
@@ -260,6 +267,27 @@ static void options_refuse(void **state)
         assert_non_null(strstr(e.msg, t[i].want));
         conf_free(c);
     }
+}
+
+static void sizes(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        uint64_t want;
+    } t[] = {{"auto", 77},
+             {"0", 0},
+             {"1048576", 1048576},
+             {"4K", 4096},
+             {"1.5M", 1572864},
+             {"20G", UINT64_C(20) << 30},
+             {"2T", UINT64_C(2) << 40}};
+    struct conf *c = conf_create(table);
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        assert_int_equal(conf_set(c, "eta", t[i].text, CONF_ARG, NULL), 0);
+        assert_int_equal(conf_size(c, "eta", 77), t[i].want);
+    }
+    conf_free(c);
 }
 
 /* Whatever is formatted in, a message stays one line without control codes. */
@@ -407,6 +435,7 @@ int main(void)
         cmocka_unit_test(atomic_write_survives_faults),
         cmocka_unit_test(options_precedence),
         cmocka_unit_test(options_refuse),
+        cmocka_unit_test(sizes),
         cmocka_unit_test(folders_without_home),
         cmocka_unit_test(pipes_are_not_mapped),
         cmocka_unit_test(mapped_bytes_are_read_from_the_file),
