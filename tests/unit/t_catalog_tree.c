@@ -1,0 +1,324 @@
+/* sessions/catalog: conversations as trees: branches, copies, names, unfinished ends,
+ * saved states. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "sessions/catalog.h"
+#include "tests/unit/catalog_help.h"
+
+static void branches(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    const int64_t a = begin(c, NULL), b = begin(c, NULL);
+    const int64_t q1 = add(c, a, 0, CAT_USER, "one"), r1 = add(c, a, q1, CAT_ASSISTANT, "two");
+    const int64_t q2 = add(c, a, r1, CAT_USER, "three"), r2 = add(c, a, q2, CAT_ASSISTANT, "four");
+    const int64_t q3 = add(c, a, r1, CAT_USER, "five"), r3 = add(c, a, q3, CAT_ASSISTANT, "six");
+    const int64_t other = add(c, b, 0, CAT_USER, "elsewhere");
+    path_is(c, a, 0, ""); /* no leaf yet */
+    assert_int_equal(catalog_set_leaf(c, a, r3, &e), 0);
+    path_is(c, a, 0, "1:one 2:two 5:five 6:six ");
+    path_is(c, a, r2, "1:one 2:two 3:three 4:four ");
+    path_is(c, a, q1, "1:one ");
+    path_is(c, a, other, ""); /* another conversation's */
+    assert_int_equal(catalog_set_leaf(c, a, other, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_set_leaf(c, 99, r3, &e), QE_NOTFOUND);
+    /* a copy of a branch goes its own way */
+    int64_t f = 0;
+    assert_int_equal(catalog_fork(c, a, r2, "branch two", &f, &e), 0);
+    path_is(c, f, 0, "8:one 9:two 10:three 11:four ");
+    add(c, f, 11, CAT_USER, "only here");
+    path_is(c, a, 0, "1:one 2:two 5:five 6:six ");
+    conv_is(c, f, "3 branch two named leaf 11 dir /home/me tags -\n");
+    assert_int_equal(catalog_fork(c, a, other, NULL, &f, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_fork(c, 99, 0, NULL, &f, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_fork(c, a, 0, NULL, &f, &e), 0);
+    conv_is(c, f, "4 one (2) leaf 16 dir /home/me tags -\n");
+    struct seen s = {0};
+    assert_int_equal(catalog_list(c, 10, see_conv, &s, NULL), 0);
+    assert_int_equal(s.n, 4); /* what failed left nothing */
+    buf_free(&s.all);
+    /* names, pins, tags */
+    assert_int_equal(catalog_rename(c, a, "The plan", &e), 0);
+    assert_int_equal(catalog_pin(c, a, true, &e), 0);
+    assert_int_equal(catalog_tag(c, a, "work", true, &e), 0);
+    assert_int_equal(catalog_tag(c, a, "work", true, &e), 0);
+    assert_int_equal(catalog_tag(c, a, "c", true, &e), 0);
+    conv_is(c, a, "1 The plan named pinned leaf 6 dir /home/me tags c, work\n");
+    assert_int_equal(catalog_tag(c, a, "work", false, &e), 0);
+    assert_int_equal(catalog_pin(c, a, false, &e), 0);
+    conv_is(c, a, "1 The plan named leaf 6 dir /home/me tags c\n");
+    assert_int_equal(catalog_rename(c, 99, "x", &e), QE_NOTFOUND);
+    /* a name is given once; a copy's is told from the other's */
+    assert_int_equal(catalog_rename(c, b, "The plan", &e), QE_USAGE);
+    assert_string_equal(e.msg, "conversation 1 has the name \"The plan\" already: give another");
+    assert_int_equal(catalog_fork(c, b, 0, "The plan", &f, &e), QE_USAGE);
+    assert_int_equal(catalog_rename(c, a, "The plan", &e), 0);
+    for (int i = 2; i < 5; i++) {
+        char want[32];
+        int64_t by_name = 0;
+        assert_int_equal(catalog_fork(c, i == 4 ? f : a, 0, NULL, &f, &e), 0);
+        snprintf(want, sizeof want, "The plan (%d)", i);
+        assert_int_equal(catalog_named(c, want, &by_name, &e), 0);
+        assert_int_equal(by_name, f);
+    }
+    assert_int_equal(catalog_pin(c, 99, true, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_tag(c, 99, "x", true, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_tag(c, a, "x", false, &e), QE_NOTFOUND);
+    assert_string_equal(e.msg, "conversation 1 has no tag \"x\"");
+    assert_int_equal(catalog_retarget(c, 99, "m", NULL, &e), QE_NOTFOUND);
+    assert_int_equal(catalog_retarget(c, a, "m", "be brief", &e), 0);
+    add(c, a, r3, CAT_USER, "a title is kept");
+    conv_is(c, a, "1 The plan named leaf 6 dir /home/me tags c\n");
+    /* removing takes what hangs on it */
+    assert_int_equal(catalog_remove(c, a, &e), 0);
+    path_is(c, a, 0, "");
+    assert_int_equal(catalog_verify(c, NULL), 0);
+    catalog_close(c);
+}
+
+/* Answers without an end, and questions without an answer. */
+static void unfinished_ends(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    int64_t tip = -1, f = 0;
+    const int64_t a = begin(c, NULL);
+    const int64_t q1 = add(c, a, 0, CAT_USER, "one");
+    struct catalog_turn t = {.role = CAT_ASSISTANT, .text = "two", .text_n = 3, .finish = "stop"};
+    int64_t r1 = 0, r2 = 0;
+    assert_int_equal(catalog_add(c, a, q1, &t, &r1, &e), 0);
+    assert_int_equal(catalog_set_leaf(c, a, r1, &e), 0);
+    assert_int_equal(catalog_tip(c, a, false, &tip, &e), 0);
+    assert_int_equal(tip, 0);
+    const int64_t q2 = add(c, a, r1, CAT_USER, "three");
+    assert_int_equal(catalog_tip(c, a, false, &tip, &e), 0);
+    assert_int_equal(tip, q2);
+    assert_int_equal(catalog_tip(c, a, true, &tip, &e), 0);
+    assert_int_equal(tip, 0);
+    t = (struct catalog_turn){.role = CAT_ASSISTANT};
+    assert_int_equal(catalog_add(c, a, q2, &t, &r2, &e), 0);
+    assert_int_equal(catalog_tip(c, a, false, &tip, &e), 0);
+    assert_int_equal(tip, r2);
+    assert_int_equal(catalog_tip(c, a, true, &tip, &e), 0);
+    assert_int_equal(tip, 0);
+    assert_int_equal(catalog_fork(c, a, 0, NULL, &f, &e), 0);
+    path_is(c, f, 0, "5:one 6:two ");
+    t.thought = "hm";
+    t.thought_n = 2;
+    assert_int_equal(catalog_update(c, r2, &t, &e), 0);
+    assert_int_equal(catalog_tip(c, a, true, &tip, &e), 0);
+    assert_int_equal(tip, r2);
+    path_is(c, a, 0, "1:one 2:two ");
+    assert_int_equal(catalog_fork(c, a, 0, NULL, &f, &e), 0);
+    path_is(c, f, 0, "7:one 8:two 9:three 10: ");
+    assert_int_equal(catalog_tip(c, f, false, &tip, &e), 0);
+    assert_int_equal(tip, 0); /* the copy has no writer */
+    t.finish = "stop";
+    assert_int_equal(catalog_update(c, r2, &t, &e), 0);
+    assert_int_equal(catalog_tip(c, a, false, &tip, &e), 0);
+    assert_int_equal(tip, 0);
+    catalog_close(c);
+}
+
+static void finding(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    const char *const names[] = {"parser", "parser rewrite", "notes", "3", "100% sure", "_"};
+    for (size_t i = 0; i < 6; i++) {
+        const struct catalog_new n = {.name = names[i], .directory = i < 2 ? "/a" : "/b"};
+        int64_t id = 0;
+        assert_int_equal(catalog_begin(c, &n, &id, NULL), 0);
+        assert_int_equal(id, (int64_t)i + 1);
+    }
+    const struct {
+        const char *what;
+        int rc, id;
+    } cases[] = {
+        {"2", 0, 2}, {"parser", 0, 1},     {"parser r", 0, 2},     {"p", QE_USAGE, 0},
+        {"n", 0, 3}, {"3", 0, 3},          {"100", 0, 5},          {"%", QE_NOTFOUND, 0},
+        {"_", 0, 6}, {"", QE_NOTFOUND, 0}, {"99", QE_NOTFOUND, 0}, {"1x", QE_NOTFOUND, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t id = 0;
+        const int rc = catalog_find(c, cases[i].what, &id, &e);
+        if (rc != cases[i].rc || id != cases[i].id) {
+            fail_msg("\"%s\": %d, %d: %s", cases[i].what, rc, (int)id, e.msg);
+        }
+    }
+    int64_t id = 0;
+    assert_int_equal(catalog_check_name("", &e), QE_USAGE);
+    assert_int_equal(catalog_check_name("12", &e), QE_USAGE);
+    assert_non_null(strstr(e.msg, "a number means"));
+    const char *const controls[] = {"a\nb", "\x1B[31m", "a\x7F", "a\xC2\x9B"};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(catalog_check_name(controls[i], &e), QE_USAGE);
+        assert_non_null(strstr(e.msg, "control character"));
+    }
+    assert_int_equal(catalog_check_name("gr\xC3\xBC\xC3\x9F \xC2\xA0", &e), 0);
+    assert_int_equal(catalog_check_name("12 ", &e), 0);
+    assert_int_equal(catalog_check_name("-1", &e), 0);
+    assert_int_equal(catalog_find(c, "pars", &id, &e), QE_USAGE);
+    assert_non_null(strstr(e.msg, "1 \"parser\""));
+    assert_int_equal(catalog_named(c, "notes", &id, &e), 0);
+    assert_int_equal(id, 3);
+    assert_int_equal(catalog_named(c, "note", &id, &e), 0);
+    assert_int_equal(id, 0);
+    assert_int_equal(catalog_numbered(c, "3", &id, &e), 0);
+    assert_int_equal(id, 3);
+    assert_int_equal(catalog_numbered(c, "100", &id, &e), QE_NOTFOUND); /* a title begins so */
+    assert_int_equal(catalog_last(c, "/a", &id, &e), 0);
+    assert_int_equal(id, 2);
+    assert_int_equal(catalog_last(c, NULL, &id, &e), 0);
+    assert_int_equal(id, 6);
+    assert_int_equal(catalog_last(c, "/c", &id, &e), 0);
+    assert_int_equal(id, 0);
+    /* a given name goes before the same title; two of one name are told from each other */
+    const struct catalog_new n = {.name = NULL}, twin = {.name = "notes"};
+    assert_int_equal(catalog_begin(c, &n, &id, NULL), 0);
+    add(c, id, 0, CAT_USER, "notes");
+    assert_int_equal(catalog_find(c, "notes", &id, &e), 0);
+    assert_int_equal(id, 3);
+    assert_int_equal(catalog_begin(c, &twin, &id, NULL), 0); /* as older ones left them */
+    assert_int_equal(catalog_find(c, "notes", &id, &e), QE_USAGE);
+    assert_int_equal(catalog_named(c, "notes", &id, &e), QE_USAGE);
+    assert_int_equal(catalog_named_or_new(c, &twin, &id, &e), QE_USAGE);
+    assert_non_null(strstr(e.msg, "3 \"notes\" (0 turns)"));
+    assert_non_null(strstr(e.msg, "8 \"notes\""));
+    catalog_close(c);
+}
+
+static bool see_state(void *ctx, const struct catalog_state *t)
+{
+    struct seen *s = ctx;
+    s->n++;
+    buf_printf(&s->all, "%s@%d%s%s ", t->file, (int)t->turn, t->pinned ? " pinned" : "",
+               t->superseded ? " old" : "");
+    return true;
+}
+
+static void states_are(struct catalog *c, const char *want)
+{
+    struct seen s = {0};
+    assert_int_equal(catalog_states(c, see_state, &s, NULL), 0);
+    assert_string_equal(s.all.data ? s.all.data : "", want);
+    buf_free(&s.all);
+}
+
+static void state_files(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    const int64_t a = begin(c, NULL), b = begin(c, NULL);
+    int64_t last = 0;
+    for (int i = 0; i < 6; i++) {
+        last = add(c, a, last, i % 2 ? CAT_ASSISTANT : CAT_USER, "x");
+    }
+    assert_int_equal(catalog_set_leaf(c, a, 6, &e), 0);
+    const int64_t q = add(c, b, 0, CAT_USER, "y");
+    const struct {
+        const char *file;
+        int64_t turn;
+    } files[] = {{"f2", 2}, {"f4", 4}, {"g", q}, {"f4b", 4}};
+    for (size_t i = 0; i < 4; i++) {
+        const struct catalog_state s = {
+            .file = files[i].file, .turn = files[i].turn, .compat = "ab", .bytes = 100};
+        assert_int_equal(catalog_state_add(c, &s, &e), 0);
+        assert_int_equal(catalog_state_add(c, &s, &e), 0); /* once more is the same */
+    }
+    const struct catalog_state bad = {.file = "h", .turn = 77, .compat = "ab"};
+    assert_int_equal(catalog_state_add(c, &bad, &e), QE_NOTFOUND);
+    states_are(c, "f2@2 old f4@4 g@7 f4b@4 ");
+    assert_int_equal(catalog_pin(c, a, true, &e), 0);
+    states_are(c, "g@7 f2@2 pinned old f4@4 pinned f4b@4 pinned ");
+    struct seen s = {0};
+    assert_int_equal(catalog_states_for(c, a, 0, see_state, &s, &e), 0);
+    assert_string_equal(s.all.data, "f4b@4 f4@4 f2@2 ");
+    buf_free(&s.all);
+    memset(&s, 0, sizeof s);
+    assert_int_equal(catalog_states_for(c, a, 3, see_state, &s, &e), 0);
+    assert_string_equal(s.all.data, "f2@2 ");
+    buf_free(&s.all);
+    /* a copy of the branch may use the same files, which then belong to both */
+    int64_t f = 0;
+    assert_int_equal(catalog_fork(c, a, 4, NULL, &f, &e), 0);
+    assert_int_equal(catalog_remove(c, a, &e), 0);
+    memset(&s, 0, sizeof s);
+    assert_int_equal(catalog_states_for(c, f, 0, see_state, &s, &e), 0);
+    assert_int_equal(s.n, 3);
+    buf_free(&s.all);
+    assert_int_equal(catalog_state_remove(c, "f2", &e), 0);
+    assert_int_equal(catalog_state_used(c, "f4", &e), 0);
+    memset(&s, 0, sizeof s);
+    assert_int_equal(catalog_states(c, see_state, &s, &e), 0);
+    assert_int_equal(s.n, 3);
+    assert_non_null(strstr(s.all.data, "f4b@11 "));
+    buf_free(&s.all);
+    catalog_close(c);
+}
+
+/* A writer died in the middle of two answers, one without a word yet. */
+static void unfinished_answers(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    const int64_t a = begin(c, NULL), b = begin(c, NULL);
+    const int64_t q = add(c, a, 0, CAT_USER, "q"), r = add(c, a, q, CAT_ASSISTANT, "");
+    const int32_t ids[] = {4, 5, 6};
+    struct catalog_turn t = {.text = "half an ans", .text_n = 11, .ids = ids, .n_ids = 3};
+    assert_int_equal(catalog_update(c, r, &t, &e), 0);
+    const int64_t q2 = add(c, b, 0, CAT_USER, "q");
+    add(c, b, q2, CAT_ASSISTANT, "");
+    struct seen s = {0};
+    assert_int_equal(catalog_unfinished(c, see_all, &s, &e), 0);
+    assert_int_equal(s.n, 2);
+    buf_free(&s.all);
+    int n = 0, tokens = 0;
+    assert_int_equal(catalog_recover(c, a, &n, &tokens, &e), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(tokens, 3);
+    path_is(c, a, 0, "1:q 2:half an ans ");
+    assert_int_equal(catalog_recover(c, a, &n, &tokens, &e), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(catalog_recover(c, b, &n, &tokens, &e), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(tokens, 0);
+    path_is(c, b, 0, "");
+    memset(&s, 0, sizeof s);
+    assert_int_equal(catalog_unfinished(c, see_all, &s, &e), 0);
+    assert_int_equal(s.n, 0);
+    catalog_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(branches),
+        cmocka_unit_test(unfinished_ends),
+        cmocka_unit_test(finding),
+        cmocka_unit_test(state_files),
+        cmocka_unit_test(unfinished_answers),
+    };
+    return cmocka_run_group_tests(tests, catalog_prepare, catalog_clean);
+}

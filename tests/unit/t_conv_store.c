@@ -1,0 +1,530 @@
+/* src/conv on the stand-in engine: the transcript on disk, conversations that are gone on
+ * with, saved states, kept prompts. */
+#include "config.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "conv/conv.h"
+#include "sessions/catalog.h"
+#include "tests/fake/engine.h"
+#include "tests/unit/conv_help.h"
+#include "tokenizer/tokenizer.h"
+
+struct rows {
+    struct buf all;
+};
+
+static bool add_row(void *ctx, const struct catalog_turn *t)
+{
+    struct rows *r = ctx;
+    buf_printf(&r->all, "%s|%.*s|%.*s|%s|%zu\n", t->role == CAT_USER ? "user" : "assistant",
+               (int)t->text_n, t->text, (int)t->thought_n, t->thought ? t->thought : "",
+               t->finish ? t->finish : "-", t->n_ids);
+    return true;
+}
+
+static int64_t latest;
+static bool first_conv(void *ctx, const struct catalog_conv *v)
+{
+    (void)ctx;
+    latest = v->id;
+    return false;
+}
+
+static void transcript_is_kept(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.save = true;
+    o.system = "Be brief.";
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    say("Easy.\n</think>\n\nFour.<|im_end|>");
+    ask(c, t, "2 + 2?", &h);
+    heard_fini(&h);
+    struct view_chat v;
+    chat_view(t, &v);
+    assert_true(v.saved);
+    size_t n1 = chat_last(t)->n_ids;
+    ask(c, t, "Again?", &h);
+    heard_fini(&h);
+    conv_close(c);
+    char path[256];
+    snprintf(path, sizeof path, "%s/quasar/catalog.db", state_home);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    struct catalog *cat = NULL;
+    assert_int_equal(catalog_open(path, &cat, NULL), 0);
+    assert_int_equal(catalog_list(cat, 1, first_conv, NULL, NULL), 0);
+    struct rows rows = {0};
+    assert_int_equal(catalog_turns(cat, latest, add_row, &rows, NULL), 0);
+    char want[256];
+    snprintf(want, sizeof want,
+             "user|2 + 2?||-|0\nassistant|Four.|Easy.|stop|%zu\n"
+             "user|Again?||-|0\nassistant|Four.|Easy.|stop|%zu\n",
+             n1, n1);
+    assert_string_equal(rows.all.data, want);
+    buf_free(&rows.all);
+    catalog_close(cat);
+}
+
+/* Rows of the latest conversation, as text; the caller frees it. */
+static char *latest_rows(void)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/quasar/catalog.db", state_home);
+    struct catalog *cat = NULL;
+    struct rows rows = {0};
+    assert_int_equal(catalog_open(path, &cat, NULL), 0);
+    assert_int_equal(catalog_verify(cat, NULL), 0);
+    assert_int_equal(catalog_list(cat, 1, first_conv, NULL, NULL), 0);
+    assert_int_equal(catalog_turns(cat, latest, add_row, &rows, NULL), 0);
+    catalog_close(cat);
+    return buf_take(&rows.all);
+}
+
+static int count_of(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *p = strstr(text, what); p; p = strstr(p + 1, what)) {
+        n++;
+    }
+    return n;
+}
+
+/* What can be read of it is saved, one line says so, and the conversation is kept. */
+static void a_bad_catalogue_is_salvaged(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/quasar/catalog.db", state_home);
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    for (int i = 0; i < 4096; i++) {
+        fputc('x', f);
+    }
+    fclose(f);
+    struct conv_opts o = opts("ctx=512");
+    o.save = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    int told = 0;
+    say("Still here.<|im_end|>");
+    for (int i = 0; i < 3; i++) {
+        ask(c, t, "?", &h);
+        assert_string_equal(TEXT(h.text), "Still here.");
+        told += h.notices;
+        assert_true(h.notices == 0 || strstr(h.notice.data, "was damaged: 1 conversation"));
+        heard_fini(&h);
+    }
+    struct view_chat v;
+    chat_view(t, &v);
+    assert_true(v.saved);
+    conv_close(c);
+    assert_int_equal(told, 1);
+    char *rows = latest_rows();
+    assert_int_equal(count_of(rows, "Still here."), 3);
+    free(rows);
+}
+
+/* The disk takes no more in the middle of a conversation: one notice, and on; once
+ * there is room again, all of it is there. */
+static void a_full_disk_loses_nothing(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/quasar/catalog.db", state_home);
+    unlink(path);
+    struct conv_opts o = opts("ctx=2048");
+    o.save = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    struct view_chat v;
+    say("Noted.<|im_end|>");
+    ask(c, t, "one", &h);
+    heard_fini(&h);
+    chat_view(t, &v);
+    assert_true(v.saved);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit old, tight;
+    getrlimit(RLIMIT_FSIZE, &old);
+    tight = old;
+    tight.rlim_cur = 1024;
+    setrlimit(RLIMIT_FSIZE, &tight);
+    int told = 0;
+    for (int i = 0; i < 3; i++) {
+        ask(c, t, "more", &h);
+        assert_string_equal(TEXT(h.text), "Noted.");
+        told += h.notices;
+        heard_fini(&h);
+    }
+    setrlimit(RLIMIT_FSIZE, &old);
+    chat_view(t, &v);
+    assert_false(v.saved);
+    assert_int_equal(told, 1);
+    conv_close(c);
+    char *rows = latest_rows();
+    const char *want = "user|one||-|0\nassistant|Noted.||stop|";
+    assert_memory_equal(rows, want, strlen(want));
+    assert_int_equal(count_of(rows, "user|more"), 3);
+    assert_int_equal(count_of(rows, "assistant|Noted.||stop|"), 4);
+    free(rows);
+}
+
+struct told {
+    struct buf all;
+};
+
+static void hear_turn(void *ctx, const struct conv_turn *turn)
+{
+    struct told *s = ctx;
+    buf_printf(&s->all, "%s:%.*s/%s ", turn->user ? "user" : "model", (int)turn->text_n, turn->text,
+               turn->finish ? turn->finish : "-");
+}
+
+static struct conv_opts stored_opts(const char *setup)
+{
+    struct conv_opts o = opts(setup);
+    o.save = true;
+    o.save_state = true;
+    o.directory = "/home/me";
+    o.think = 0;
+    o.preserve = 1;
+    o.temp = 0;
+    o.max_tokens = 9;
+    return o;
+}
+
+/* Saves the state now; what it said about that. */
+static void save_now(struct conv *c, struct chat *t, struct heard *h)
+{
+    memset(h, 0, sizeof *h);
+    chat_save(t);
+    struct conv_event ev;
+    for (bool over = false; !over; conv_event_fini(&ev)) {
+        assert_true(conv_wait(c, &ev, 20000));
+        over = ev.kind == CE_SAVED;
+        if (ev.kind == CE_NOTICE) {
+            h->notices++;
+            buf_adds(&h->notice, ev.text.data);
+        }
+    }
+}
+
+/* Texts that the tokenizer gives back as they were; in the end tokens that depend on all
+ * that came before. */
+static void answer_or_hash(int turn)
+{
+    if (turn < 2) {
+        say(turn == 0 ? "First answer.<|im_end|>" : "Second.<|im_end|>");
+    } else {
+        fake_script(NULL, 0);
+    }
+}
+
+/* Three turns, uninterrupted; then the same with the program ended and started in
+ * between, in several ways: the same tokens, and so much reused. */
+static void gone_on_with(void **state)
+{
+    (void)state;
+    struct conv_opts o = stored_opts("ctx=2048");
+    struct err e = ERR_INIT;
+    struct heard h;
+    int32_t want[3][16];
+    size_t want_n[3];
+    int cached[3];
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    for (int i = 0; i < 3; i++) {
+        answer_or_hash(i);
+        ask(c, t, "Tell me more.", &h);
+        const struct chat_result *r = chat_last(t);
+        want_n[i] = r->n_ids;
+        memcpy(want[i], r->ids, r->n_ids * sizeof *r->ids);
+        cached[i] = r->cached_tokens;
+        heard_fini(&h);
+    }
+    assert_true(cached[1] > 0 && cached[2] > cached[1]);
+    conv_close(c);
+    /* by name, and a process for each turn; the last finds the state of before */
+    for (int i = 0; i < 3; i++) {
+        answer_or_hash(i);
+        c = open_conv(&o);
+        t = chat_create(c);
+        assert_int_equal(chat_session(t, "my talk", &e), 0);
+        ask(c, t, "Tell me more.", &h);
+        const struct chat_result *r = chat_last(t);
+        assert_int_equal(r->n_ids, want_n[i]);
+        assert_memory_equal(r->ids, want[i], want_n[i] * sizeof *r->ids);
+        assert_int_equal(r->cached_tokens, cached[i]);
+        assert_int_equal(h.notices, 0);
+        heard_fini(&h);
+        conv_close(c); /* which saves the state */
+    }
+    struct view_chat v;
+    c = open_conv(&o);
+    t = chat_create(c);
+    assert_int_equal(chat_session(t, "my talk", &e), 0);
+    ask(c, t, "And?", &h);
+    heard_fini(&h);
+    chat_view(t, &v);
+    const int64_t id = v.conversation;
+    assert_true(id > 0);
+    save_now(c, t, &h);
+    assert_int_equal(h.notices, 0);
+    heard_fini(&h);
+    chat_view(t, &v);
+    assert_true(v.state_saved);
+    save_now(c, t, &h); /* there is nothing more to save */
+    heard_fini(&h);
+    /* while it is open, nobody else goes on with it, here or elsewhere */
+    struct chat *other = chat_create(c);
+    assert_int_equal(chat_resume(other, id, NULL, NULL, &e), QE_BUSY);
+    assert_non_null(strstr(e.msg, "is open in another quasar"));
+    assert_int_equal(chat_session(other, "my talk", &e), QE_BUSY);
+    assert_int_equal(chat_resume(other, 99999, NULL, NULL, &e), QE_NOTFOUND);
+    assert_int_equal(chat_session(other, "", &e), QE_USAGE);
+    /* /new lets go of it */
+    chat_clear(t);
+    for (int i = 0; i < 1000 && (chat_view(t, &v), v.conversation != 0); i++) {
+        usleep(1000);
+    }
+    struct told told = {0};
+    assert_int_equal(chat_resume(other, id, hear_turn, &told, &e), 0);
+    assert_int_equal(count_of(told.all.data, "user:Tell me more./- "), 3);
+    assert_int_equal(count_of(told.all.data, "model:"), 4);
+    buf_free(&told.all);
+    conv_close(c);
+}
+
+static void the_states(char *path, size_t n, int *count)
+{
+    char folder[256];
+    snprintf(folder, sizeof folder, "%s/quasar/states", state_home);
+    DIR *d = opendir(folder);
+    *count = 0;
+    for (struct dirent *f = d ? readdir(d) : NULL; f; f = readdir(d)) {
+        if (f->d_name[0] != '.') {
+            snprintf(path, n, "%s/%s", folder, f->d_name);
+            (*count)++;
+        }
+    }
+    closedir(d);
+}
+
+/* One turn of a stored conversation in a conv of its own. */
+static void one_turn(struct conv_opts *o, const char *name, struct heard *h, int *cached,
+                     int32_t *ids, size_t *n_ids)
+{
+    struct err e = ERR_INIT;
+    struct conv *c = open_conv(o);
+    struct chat *t = chat_create(c);
+    assert_int_equal(chat_session(t, name, &e), 0);
+    ask(c, t, "Tell me more.", h);
+    *cached = chat_last(t)->cached_tokens;
+    *n_ids = chat_last(t)->n_ids;
+    memcpy(ids, chat_last(t)->ids, *n_ids * sizeof *ids);
+    conv_close(c);
+}
+
+/* Whatever became of the state: one line, the same answer, nothing lost. */
+static void states_that_cannot_be_used(void **state)
+{
+    (void)state;
+    char path[600], folder[256], cmd[700];
+    snprintf(folder, sizeof folder, "%s/quasar", state_home);
+    const char *const ways[] = {"none", "missing", "flipped", "cut", "empty", "newer", "model"};
+    int32_t ids[16], want[16];
+    size_t n = 0, want_n = 0;
+    say("An answer.<|im_end|>");
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(cmd, sizeof cmd, "rm -rf %s", folder);
+        assert_int_equal(system(cmd), 0);
+        struct conv_opts o = stored_opts("ctx=2048");
+        struct heard h;
+        int cached = 0, count = 0;
+        o.save_state = i > 0;
+        one_turn(&o, "talk", &h, &cached, ids, &n);
+        heard_fini(&h);
+        o.save_state = true;
+        if (i > 0) {
+            the_states(path, sizeof path, &count);
+            assert_int_equal(count, 1);
+            FILE *f = fopen(path, "r+");
+            struct stat st;
+            assert_int_equal(fstat(fileno(f), &st), 0);
+            if (i == 2) {
+                fseek(f, st.st_size / 2, SEEK_SET);
+                const int ch = fgetc(f);
+                fseek(f, st.st_size / 2, SEEK_SET);
+                fputc(ch ^ 1, f);
+            }
+            if (i == 5) {
+                fseek(f, 8, SEEK_SET);
+                fputc(9, f);
+            }
+            fclose(f);
+            assert_int_equal(i == 1   ? unlink(path)
+                             : i == 3 ? truncate(path, st.st_size - 1)
+                             : i == 4 ? truncate(path, 0)
+                                      : 0,
+                             0);
+        }
+        if (i == 6) {
+            o = stored_opts("ctx=2048,compat=9");
+        }
+        one_turn(&o, "talk", &h, &cached, ids, &n);
+        assert_int_equal(cached, 0);
+        if (h.notices != 1 || !strstr(h.notice.data, "read again")) {
+            fail_msg("%s: %d notices: %s", ways[i], h.notices, h.notices ? h.notice.data : "");
+        }
+        if (i == 0) {
+            want_n = n;
+            memcpy(want, ids, n * sizeof *ids);
+        }
+        assert_int_equal(n, want_n);
+        assert_memory_equal(ids, want, n * sizeof *ids);
+        /* damaged files are gone, foreign ones stay */
+        the_states(path, sizeof path, &count);
+        if (count != (i == 5 || i == 6 ? 2 : 1)) {
+            fail_msg("%s: %d files; %s", ways[i], count, h.notice.data ? h.notice.data : "");
+        }
+        char *rows = latest_rows();
+        assert_int_equal(count_of(rows, "user|Tell me more."), 2);
+        assert_int_equal(count_of(rows, "assistant|"), 2);
+        free(rows);
+        heard_fini(&h);
+        /* the turn after that has a state again */
+        one_turn(&o, "talk", &h, &cached, ids, &n);
+        assert_int_equal(h.notices, 0);
+        assert_true(cached > 0);
+        heard_fini(&h);
+    }
+}
+
+/* States that cannot be written are told once; those over the budget go. */
+static void no_room_for_states(void **state)
+{
+    (void)state;
+    char cmd[300], path[600];
+    snprintf(cmd, sizeof cmd, "rm -rf %s/quasar", state_home);
+    assert_int_equal(system(cmd), 0);
+    struct conv_opts o = stored_opts("ctx=2048");
+    struct heard h;
+    say("An answer.<|im_end|>");
+    o.state_budget = 100;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    int told = 0;
+    for (int i = 0; i < 3; i++) {
+        ask(c, t, "Tell me more.", &h);
+        heard_fini(&h);
+        save_now(c, t, &h);
+        told += h.notices;
+        assert_true(h.notices == 0 || strstr(h.notice.data, "--state-budget"));
+        heard_fini(&h);
+    }
+    assert_int_equal(told, 1);
+    conv_close(c);
+    /* room for two of them */
+    int count = 0, cached = 0;
+    int32_t ids[16];
+    size_t n = 0;
+    o.state_budget = 20000;
+    for (int i = 0; i < 5; i++) {
+        one_turn(&o, "talk", &h, &cached, ids, &n);
+        assert_true(i == 0 || cached > 0);
+        heard_fini(&h);
+        the_states(path, sizeof path, &count);
+        assert_true(count >= 1 && count <= 4);
+    }
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(st.st_size * count <= 20000 + st.st_size);
+}
+
+/* A prompt that a conversation left on disk serves another run's; a bare continuation
+ * leaves none. */
+static void prompts_on_disk(void **state)
+{
+    (void)state;
+    struct buf text = BUF_INIT;
+    for (int i = 0; i < 500; i++) {
+        buf_printf(&text, "%d and ", i);
+    }
+    char dir[] = "/tmp/quasar-conv-prefixes-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    for (int run = 0; run < 4; run++) {
+        struct conv_opts o = opts("ctx=16384");
+        o.prefix_dir = dir;
+        o.prefix_least = 64;
+        struct conv *c = open_conv(&o);
+        struct chat *t = chat_create(c);
+        struct heard h;
+        say("Yes.<|im_end|>");
+        if (run < 2) { /* never written */
+            struct err e = ERR_INIT;
+            assert_int_equal(chat_complete(t, text.data, text.len, &e), 0);
+            hear(c, t, &h);
+        } else {
+            ask(c, t, text.data, &h);
+        }
+        const struct chat_result *r = chat_last(t);
+        assert_string_equal(r->reuse, run < 3 ? "none" : "disk");
+        assert_string_equal(r->reuse_short, run < 3 ? "cold" : "all");
+        if (run == 3) {
+            assert_true(r->cached_tokens > 1000 && r->cached_tokens % 64 == 0);
+            assert_true(r->prompt_tokens - r->cached_tokens < 80);
+        }
+        heard_fini(&h);
+        conv_close(c);
+    }
+    buf_free(&text);
+    DIR *d = opendir(dir);
+    struct dirent *f = NULL;
+    int files = 0;
+    while ((f = readdir(d))) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%.255s", dir, f->d_name);
+        files += strstr(f->d_name, ".prefix") != NULL;
+        if (f->d_name[0] != '.') {
+            unlink(path);
+        }
+    }
+    closedir(d);
+    assert_int_equal(files, 1);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transcript_is_kept),
+        cmocka_unit_test(prompts_on_disk),
+        cmocka_unit_test(a_bad_catalogue_is_salvaged),
+        cmocka_unit_test(a_full_disk_loses_nothing),
+        cmocka_unit_test(gone_on_with),
+        cmocka_unit_test(states_that_cannot_be_used),
+        cmocka_unit_test(no_room_for_states),
+    };
+    return cmocka_run_group_tests(tests, conv_prepare, conv_clean);
+}
