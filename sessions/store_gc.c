@@ -145,13 +145,23 @@ static bool shed_some(struct store *s, struct files *shed, struct store_gc *out)
     return gone;
 }
 
+static bool any_state(const struct store *s)
+{
+    struct files l = {0};
+    (void)catalog_states(s->c, files_add, &l, NULL);
+    const bool any = l.n > 0;
+    files_free(&l);
+    return any;
+}
+
 /* Deletes until the catalogue can be written. */
 static int make_writable(struct store *s, struct files *shed, struct store_gc *out, struct err *e)
 {
     while (s->fixed) {
         if (!s->full || !shed_some(s, shed, out)) {
-            return err_set(e, QE_IO, "nothing can be stored: %s%s", s->fixed,
-                           s->full ? ", or let states go with a smaller --state-budget" : "");
+            return err_set(
+                e, QE_IO, "nothing can be stored: %s%s", s->fixed,
+                s->full && any_state(s) ? ", or let states go with a smaller --state-budget" : "");
         }
         catalog_close(s->c);
         s->c = NULL;
