@@ -184,7 +184,7 @@ result 'random weights can be written as a model file' $?
 head -1 "$src/tests/prompts/demo.jsonl" >"$tmp/prompt"
 "$q" bench -m "$m" --backend cpu --threads 1 --what spec --prompts "$tmp/prompt" --reps 1 --json >"$tmp/out" 2>"$tmp/err" &&
     grep -q '"category":"chat"' "$tmp/out" && grep -q '"tokens_per_round":[1-9]' "$tmp/out" &&
-    grep -q '"least_speed_up":[0-9]' "$tmp/out" && ! grep -q heads_compared "$tmp/out"
+    grep -q '"least_speed_up":[0-9]' "$tmp/out" && grep -q '"prompts":\[{"tokens":[0-9].*"cpu_speed_up":[0-9]' "$tmp/out" && ! grep -q heads_compared "$tmp/out"
 result 'bench answers prompts with and without drafts' $?
 "$q" bench -m "$m" --backend cpu --threads 1 --what spec --prompts "$tmp/prompt" --reps 1 --fast-head --json >"$tmp/out" 2>"$tmp/err" &&
     grep -q '"heads_compared":[1-9]' "$tmp/out" && grep -q '"heads_differ":[0-9]' "$tmp/out"

@@ -614,6 +614,9 @@ int cmd_bench(const struct conf *cf, int nargs, char **args, struct err *e)
         return rc;
     }
     struct engine_opts tweak = {.slots = (p.one_seq ? 1 : largest(&p.rows)) + 1};
+    if (p.what[W_SPEC] && tweak.slots < 3) { /* a prompt and two answers to it */
+        tweak.slots = 3;
+    }
     if (conf_int(cf, "ctx", 0) == 0) {
         tweak.ctx = plan_ctx(&p);
     }

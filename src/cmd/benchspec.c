@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/io.h"
@@ -18,6 +19,7 @@
 
 #define STEPS  24 /* of one timing */
 #define ANSWER 256
+#define SLICE  16 /* tokens of an answer between two looks at the clock */
 
 /* ---- verified steps ---- */
 
@@ -225,10 +227,14 @@ static int read_prompts(const char *path, int vocab, struct prompts *out, struct
     return rc < 0 ? err_wrap(e, rc, "%s", path) : 0;
 }
 
+/* One answer on its way. */
 struct answer {
+    struct spec *spec;
+    struct spec_seq *q; /* NULL: without drafts */
+    int seq;
     int32_t ids[ANSWER];
     int n;
-    double s;
+    double s, cpu_s; /* after the first token: by the clock, of the processors */
 };
 
 static bool is_end(const struct bench *b, int32_t id)
@@ -281,70 +287,144 @@ static int answer_round(struct bench *b, struct spec *spec, struct spec_seq *q, 
     return rc < 0 ? rc : keep;
 }
 
-/* The whole answer; s is the time after the first token. */
-static int answer(struct bench *b, struct spec *spec, const struct prompt *p, struct answer *a,
-                  struct view_spec *v, struct err *e)
+/* A prompt that was computed once, and the token that follows. */
+static int prompt_start(struct bench *b, const struct prompt *p, int *seq, int32_t *first,
+                        struct err *e)
 {
-    int seq = -1;
-    int rc = engine_seq_open(b->g, &seq, e);
-    if (rc < 0) {
-        return rc;
-    }
-    struct spec_seq *q = spec_on(spec) ? spec_seq_create() : NULL;
     const int32_t last = p->n - 1;
-    const struct engine_prefill f = {
-        .seq = seq, .tokens = p->ids, .n = p->n, .want = &last, .n_want = 1};
     const int output = 0;
     const struct engine_draw greedy = {.top_p = 1};
-    rc = engine_prefill(b->g, &f, e);
-    rc = rc < 0 ? rc : engine_sample(b->g, &output, &greedy, 1, a->ids, e);
-    a->n = 1;
-    if (q) {
-        spec_seq_prompt(q, p->ids, p->n);
-        spec_seq_push(q, a->ids, 1);
+    int rc = engine_seq_open(b->g, seq, e);
+    const struct engine_prefill f = {
+        .seq = *seq, .tokens = p->ids, .n = p->n, .want = &last, .n_want = 1};
+    rc = rc < 0 ? rc : engine_prefill(b->g, &f, e);
+    return rc < 0 ? rc : engine_sample(b->g, &output, &greedy, 1, first, e);
+}
+
+static int answer_start(struct bench *b, struct spec *spec, const struct prompt *p, int base,
+                        int32_t first, struct answer *a, struct err *e)
+{
+    *a = (struct answer){.spec = spec, .seq = -1, .ids = {first}, .n = 1};
+    int rc = engine_seq_open(b->g, &a->seq, e);
+    rc = rc < 0 ? rc : engine_seq_fork(b->g, a->seq, base, e);
+    if (rc == 0 && spec_on(spec)) {
+        a->q = spec_seq_create();
+        spec_seq_prompt(a->q, p->ids, p->n);
+        spec_seq_push(a->q, a->ids, 1);
     }
+    return rc;
+}
+
+static void answer_end(struct bench *b, struct answer *a)
+{
+    spec_seq_free(a->q);
+    engine_seq_close(b->g, a->seq);
+}
+
+static bool answered(const struct bench *b, const struct answer *a)
+{
+    return a->n >= ANSWER || is_end(b, a->ids[a->n - 1]);
+}
+
+/* Goes on until the answer has `until` tokens, or a few more. */
+static int answer_on(struct bench *b, struct answer *a, int until, struct view_spec *v,
+                     struct err *e)
+{
     const int64_t start = clock_now(clock_real());
-    while (rc >= 0 && a->n < ANSWER && !is_end(b, a->ids[a->n - 1])) {
+    const clock_t used = clock();
+    int rc = 0;
+    while (rc >= 0 && a->n < until && !answered(b, a)) {
         int32_t ids[COST_ROWS];
-        rc = answer_round(b, spec, q, seq, a->ids[a->n - 1], ANSWER - a->n, ids, v, e);
+        rc = answer_round(b, a->spec, a->q, a->seq, a->ids[a->n - 1], ANSWER - a->n, ids, v, e);
         for (int i = 0; i < rc; i++) {
             a->ids[a->n++] = ids[i];
         }
     }
-    a->s = bench_since(start);
-    spec_seq_free(q);
-    engine_seq_close(b->g, seq);
+    a->s += bench_since(start);
+    a->cpu_s += (double)(clock() - used) / CLOCKS_PER_SEC;
     return rc < 0 ? rc : 0;
 }
 
-/* The prompts first .. end, which are one category. */
+/* What both ways of answering took, repetition by repetition. */
+struct pairs {
+    double plain[BENCH_REPS], drafted[BENCH_REPS]; /* seconds */
+    double clock[BENCH_REPS], cpu[BENCH_REPS];     /* plain / drafted */
+    int tokens;
+};
+
+/* One answer without drafts and one with, in turns of SLICE tokens, so that whatever
+ * else the machine does meets both. */
+static int answer_pair(struct bench *b, struct spec *spec, const struct prompt *p, int base,
+                       int32_t first, int rep, struct pairs *out, struct view_spec *v,
+                       struct err *e)
+{
+    static struct answer both[2];
+    struct spec off = {.mtp = false};
+    struct view_spec none = {.draft_s = 0};
+    cost_init(&off.cost, b->g);
+    int rc = answer_start(b, &off, p, base, first, &both[0], e);
+    const bool opened = rc == 0;
+    rc = rc < 0 ? rc : answer_start(b, spec, p, base, first, &both[1], e);
+    for (int until = SLICE; until < ANSWER + SLICE && rc == 0; until += SLICE) {
+        for (int k = 0; k < 2 && rc == 0; k++) {
+            const int who = (k + rep) % 2;
+            rc = answer_on(b, &both[who], until, who ? v : &none, e);
+        }
+    }
+    if (rc == 0 && (both[0].n != both[1].n ||
+                    memcmp(both[0].ids, both[1].ids, (size_t)both[0].n * sizeof *both[0].ids))) {
+        rc = err_set(e, QE_INTERNAL, "an answer differs when it is drafted");
+    }
+    answer_end(b, &both[0]);
+    if (opened) {
+        answer_end(b, &both[1]);
+    }
+    if (rc == 0) {
+        out->plain[rep] = both[0].s;
+        out->drafted[rep] = both[1].s;
+        out->clock[rep] = both[0].s / both[1].s;
+        out->cpu[rep] = both[1].cpu_s > 0 ? both[0].cpu_s / both[1].cpu_s : 1;
+        out->tokens = both[0].n;
+    }
+    return rc;
+}
+
+/* The prompts p[0 .. n), which are one category. */
 static int bench_category(struct bench *b, struct spec *spec, const struct prompt *p, int n,
                           struct err *e)
 {
-    struct spec off = {.mtp = false};
-    struct view_spec v = {.draft_s = 0}, none = {.draft_s = 0};
-    double plain = 0, drafted = 0, least = 1e9; /* of one prompt */
+    static struct pairs t;
+    struct view_spec v = {.draft_s = 0};
+    double plain = 0, drafted = 0, least = 1e9, least_cpu = 1e9; /* of one prompt */
     int tokens = 0, rc = 0;
+    json_t *each = json_array();
     const struct engine_counters before = engine_counters(b->g);
-    cost_init(&off.cost, b->g);
     for (int i = 0; i < n && rc == 0; i++) {
-        static struct answer a, c; /* the best of the repetitions counts */
-        double best_a = 1e9, best_c = 1e9;
+        struct view_spec own = {.draft_s = 0};
+        int32_t first = 0;
+        int base = -1;
+        rc = prompt_start(b, &p[i], &base, &first, e);
         for (int rep = 0; rep < b->reps && rc == 0; rep++) {
-            rc = answer(b, &off, &p[i], &a, &none, e);
-            rc = rc < 0 ? rc : answer(b, spec, &p[i], &c, &v, e);
-            best_a = a.s < best_a ? a.s : best_a;
-            best_c = c.s < best_c ? c.s : best_c;
-            if (rc == 0 && (a.n != c.n || memcmp(a.ids, c.ids, (size_t)a.n * sizeof *a.ids))) {
-                rc = err_set(e, QE_INTERNAL, "an answer differs when it is drafted");
-            }
+            rc = answer_pair(b, spec, &p[i], base, first, rep, &t, &own, e);
         }
-        tokens += a.n;
-        plain += best_a;
-        drafted += best_c;
-        least = best_a / best_c < least ? best_a / best_c : least;
+        engine_seq_close(b->g, base);
+        if (rc < 0) {
+            break;
+        }
+        const double clocked = bench_median(t.clock, b->reps);
+        const double cpu = bench_median(t.cpu, b->reps);
+        tokens += t.tokens;
+        plain += bench_median(t.plain, b->reps);
+        drafted += bench_median(t.drafted, b->reps);
+        least = clocked < least ? clocked : least;
+        least_cpu = cpu < least_cpu ? cpu : least_cpu;
+        view_spec_add(&v, &own);
+        json_array_append_new(each, json_pack("{s:i, s:f, s:f, s:f}", "tokens", t.tokens,
+                                              "tokens_per_round", view_spec_per_round(&own),
+                                              "speed_up", clocked, "cpu_speed_up", cpu));
     }
     if (rc < 0) {
+        json_decref(each);
         return rc;
     }
     const struct engine_counters after = engine_counters(b->g);
@@ -354,18 +434,19 @@ static int bench_category(struct bench *b, struct spec *spec, const struct promp
         "tok_s", tokens / drafted, "speed_up", plain / drafted, "drafted",
         (json_int_t)view_spec_drafted(&v), "accepted", (json_int_t)view_spec_accepted(&v));
     json_object_set_new(o, "least_speed_up", json_real(least));
+    json_object_set_new(o, "least_cpu_speed_up", json_real(least_cpu));
+    json_object_set_new(o, "prompts", each);
     const uint64_t compared = after.compared - before.compared;
     const uint64_t differ = after.differ - before.differ;
     if (compared > 0) {
         json_object_set_new(o, "heads_compared", json_integer((json_int_t)compared));
         json_object_set_new(o, "heads_differ", json_integer((json_int_t)differ));
     }
-    bench_add(b, o);
     if (!b->json) {
         printf("spec     %-8s %5d tokens  %5.2f a round  %8.1f tok/s  %8.1f without drafts  %.2fx, "
-               "at least %.2fx\n",
+               "at least %.2fx; by processor time at least %.2fx\n",
                p->category, tokens, view_spec_per_round(&v), tokens / drafted, tokens / plain,
-               plain / drafted, least);
+               plain / drafted, least, least_cpu);
         if (compared > 0) {
             printf("spec     %-8s the fast head differs in %" PRIu64 " of %" PRIu64
                    " rows asked of both, %.1f %%\n",
@@ -373,6 +454,7 @@ static int bench_category(struct bench *b, struct spec *spec, const struct promp
         }
         fflush(stdout);
     }
+    bench_add(b, o);
     return 0;
 }
 

@@ -27,7 +27,7 @@ static void enter(struct ladder *l, int level)
 
 void ladder_init(struct ladder *l)
 {
-    *l = (struct ladder){.go_on = 0.95F, .right = 0.85F};
+    *l = (struct ladder){.go_on = 0.95F, .right = 0.75F};
     enter(l, LADDER_LEAST);
 }
 

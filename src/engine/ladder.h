@@ -9,7 +9,6 @@
  */
 #define LADDER_LEAST 4
 #define LADDER_MOST  12
-#define LADDER_THETA 0.5F /* margin below which a chain ends */
 
 struct ladder {
     int level;

@@ -13,8 +13,11 @@
 
 #define WORTH      1.02 /* times faster than not drafting, or it is not done */
 #define KNOW_FIRST 3    /* plain steps before anything else: what a round without drafts costs */
-#define KNOW_AGAIN 512  /* rounds after which that is measured again */
-#define TRY_AGAIN  48   /* rounds without MTP drafts after which one is made, to learn */
+#define KNOW_AGAIN 512  /* rounds after which that is measured again, and … */
+#define KNOW_CLOSE 32   /* … where drafts win by less than CLOSE times */
+#define CLOSE      1.3
+#define GO_ON      0.8 /* of what a draft must be worth: others may follow it */
+#define TRY_AGAIN  48  /* rounds without MTP drafts after which one is made, to learn */
 
 int spec_mode_of(const char *word)
 {
@@ -83,6 +86,7 @@ int spec_init(struct spec *s, const struct spec_opts *o, const struct engine *g,
                        .most = smaller(info->verify_width - 1, VIEW_DRAFTS)};
     s->chain = smaller(s->most, info->max_draft);
     cost_init(&s->cost, g);
+    leads_init(&s->leads);
     return 0;
 }
 
@@ -104,6 +108,7 @@ void spec_seq_reset(struct spec_seq *q)
     ladder_init(&q->ladder);
     memcpy(q->rate, rates, sizeof rates);
     q->quiet = 0;
+    q->doubted = false;
 }
 
 struct spec_seq *spec_seq_create(void)
@@ -259,6 +264,19 @@ static void fixed(const struct spec *s, struct spec_part *p, const struct offer 
     p->ceiling = match && o->suffix.most < most ? o->suffix.most : most;
 }
 
+/* What one more row of sequence i costs in such a round. */
+static double row_seconds(const struct spec *s, const struct plan *p, int i)
+{
+    int rows = p->n;
+    for (int k = 0; k < p->n; k++) {
+        rows += p->rows[k];
+    }
+    const int last = rows > p->n ? rows : p->n + 1;
+    const double each =
+        (cost_step(&s->cost, last) - cost_step(&s->cost, p->n)) / (double)(last - p->n);
+    return each + (s->cost.guess.shared ? 0 : cost_context(&s->cost, p->context[i]));
+}
+
 /* As many as pay. */
 static void measured(const struct spec *s, struct spec_part *p, const struct offer *o, int n)
 {
@@ -275,12 +293,12 @@ static void measured(const struct spec *s, struct spec_part *p, const struct off
         probe |= s->mtp && p[i].q->quiet >= TRY_AGAIN && o[i].mtp.most > 0;
     }
     const struct plan none = plan;
-    const bool blank =
-        s->free && (s->cost.step[n].n < KNOW_FIRST || !cost_knows_depth(&s->cost, context / n) ||
-                    s->cost.round - s->cost.step[n].when > KNOW_AGAIN);
-    if (blank) {
+    const double idle = speed(s, &none), best = hand_out(s, &plan, s->free ? 0 : n);
+    const uint64_t old = s->cost.round - s->cost.step[n].when;
+    if (s->free && (s->cost.step[n].n < KNOW_FIRST || !cost_knows_depth(&s->cost, context / n) ||
+                    old > (best < CLOSE * idle ? KNOW_CLOSE : KNOW_AGAIN))) {
         memset(plan.rows, 0, sizeof plan.rows);
-    } else if (hand_out(s, &plan, s->free ? 0 : n) < WORTH * speed(s, &none) && s->free) {
+    } else if (s->free && best < WORTH * idle) {
         memset(plan.rows, 0, sizeof plan.rows);
         for (int i = 0; probe && i < n; i++) {
             if (p[i].q->quiet >= TRY_AGAIN && o[i].mtp.most > 0) {
@@ -291,6 +309,11 @@ static void measured(const struct spec *s, struct spec_part *p, const struct off
         }
     }
     for (int i = 0; i < n; i++) {
+        const double row = row_seconds(s, &plan, i), fast = best > idle ? best : idle;
+        const double next = row + cost_draft(&s->cost, 1) +
+                            cost_context(&s->cost, p[i].context * s->cost.guess.draft);
+        p[i].least = leads_worth(&s->leads, GO_ON * next * fast / (double)p[i].q->ladder.right);
+        p[i].last = leads_worth(&s->leads, row * fast);
         p[i].ceiling = plan.rows[i];
         p[i].source = plan.rows[i] == 0 ? VS_NONE : plan.mtp[i] ? VS_MTP : VS_SUFFIX;
     }
@@ -305,10 +328,8 @@ static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n,
         if (p[i].source == VS_MTP) {
             who[k] = i;
             context += p[i].context;
-            d[k++] = (struct engine_draft){.seq = p[i].seq,
-                                           .next = p[i].pending,
-                                           .depth = p[i].ceiling,
-                                           .least = s->draft ? 0 : LADDER_THETA};
+            d[k++] = (struct engine_draft){
+                .seq = p[i].seq, .next = p[i].pending, .depth = p[i].ceiling, .least = p[i].least};
         }
     }
     if (k == 0) {
@@ -320,7 +341,9 @@ static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n,
         struct spec_part *to = &p[who[i]];
         to->n = d[i].n;
         to->steps = d[i].steps;
-        memcpy(to->ids, d[i].ids, (size_t)d[i].n * sizeof *to->ids);
+        to->n += d[i].n < d[i].steps && d[i].margins[d[i].n] >= to->last;
+        memcpy(to->ids, d[i].ids, (size_t)d[i].steps * sizeof *to->ids);
+        memcpy(to->leads, d[i].margins, (size_t)d[i].steps * sizeof *to->leads);
         steps = d[i].steps > steps ? d[i].steps : steps;
     }
     if (rc == 0) {
@@ -348,6 +371,11 @@ int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, str
         }
         p[i].source = VS_NONE;
         p[i].n = p[i].steps = p[i].ceiling = 0;
+        p[i].least = p[i].last = 0;
+        if (p[i].q->doubted) {
+            leads_learn(&s->leads, p[i].q->doubted_lead, p[i].pending == p[i].q->doubted_id);
+            p[i].q->doubted = false;
+        }
         p[i].context = engine_seq_len(g, p[i].seq);
         p[i].class = o[i].guess.class;
     }
@@ -384,11 +412,21 @@ static void rate_learn(struct spec_class_rate *r, int drafted, int accepted)
 }
 
 /* What a round says about a conversation. */
-static void seq_learn(struct spec_seq *q, const struct spec_part *p, int accepted)
+static void seq_learn(struct spec *s, struct spec_seq *q, const struct spec_part *p, int accepted)
 {
     q->quiet = p->source == VS_MTP ? 0 : q->quiet + 1;
     if (p->source == VS_MTP) {
-        ladder_observe(&q->ladder, p->ceiling, p->steps, p->n, accepted);
+        /* A chain that ended with a verified draft did not go on: a step more. */
+        const int steps = p->steps + (p->n == p->steps && p->n < p->ceiling);
+        ladder_observe(&q->ladder, p->ceiling, steps, p->n, accepted);
+        for (int i = 0; i < p->n && i <= accepted; i++) {
+            leads_learn(&s->leads, p->leads[i], i < accepted);
+        }
+        if (p->steps > p->n && accepted == p->n) {
+            q->doubted = true;
+            q->doubted_id = p->ids[p->n];
+            q->doubted_lead = p->leads[p->n];
+        }
     } else if (p->source == VS_SUFFIX) {
         rate_learn(&q->rate[p->class], p->n, accepted);
     }
@@ -414,7 +452,7 @@ void spec_learn(struct spec *s, const struct spec_part *p, int n, const int *acc
         rows += p[i].n;
         context += (double)p[i].context * (s->cost.guess.shared ? 1 : 1 + p[i].n);
         if (p[i].q) {
-            seq_learn(p[i].q, &p[i], accepted[i]);
+            seq_learn(s, p[i].q, &p[i], accepted[i]);
         }
         count_part(stats[i], &p[i], accepted[i]);
     }

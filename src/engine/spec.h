@@ -7,6 +7,7 @@
 #include "engine/cost.h"
 #include "engine/engine.h"
 #include "engine/ladder.h"
+#include "engine/lead.h"
 #include "engine/suffix.h"
 #include "view/spec.h"
 
@@ -27,7 +28,7 @@ struct spec_opts {
     int draft; /* drafts of every round, 1 .. VIEW_DRAFTS; 0: as measured */
 };
 
-/* What holds for an engine: the drafters in use and what rounds cost. */
+/* What holds for an engine: the drafters in use, what rounds cost and what leads mean. */
 struct spec {
     bool mtp, suffix;
     bool free; /* may also not draft at all (auto) */
@@ -35,6 +36,7 @@ struct spec {
     int most;  /* drafts that a step can verify, and … */
     int chain; /* … that the MTP layer can chain, at most as many */
     struct cost cost;
+    struct leads leads;
 };
 
 /* QE_UNSUPPORTED: a drafter was named that this engine cannot serve; auto then means
@@ -52,6 +54,11 @@ struct spec_seq {
     struct ladder ladder;
     struct spec_class_rate rate[SC_COUNT];
     int quiet; /* rounds without MTP drafts */
+    /* The draft that ended the last chain, because it led by too little to be verified:
+     * the next pending token tells whether it was right. */
+    bool doubted;
+    int32_t doubted_id;
+    float doubted_lead;
 };
 
 struct spec_seq *spec_seq_create(void);
@@ -77,9 +84,12 @@ struct spec_part {
     int n;       /* drafts */
     int ceiling; /* MTP: how many it was asked for */
     int steps;   /* MTP: steps made */
+    float least; /* MTP: a draft that leads by less ends the chain; it is … */
+    float last;  /* … verified if it leads by this much */
     int context; /* tokens before the pending one */
     enum suffix_class class;
     int32_t ids[VIEW_DRAFTS];
+    float leads[VIEW_DRAFTS]; /* MTP: of each draft over the next best token */
 };
 
 /* Drafts for n sequences (at most COST_ROWS), at most COST_ROWS rows in all, pending

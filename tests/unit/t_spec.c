@@ -268,6 +268,33 @@ static void ladder_counts_only_what_fired(void **state)
     assert_true(l.level <= 6 && l.level >= LADDER_LEAST);
 }
 
+/* ---- leads ---- */
+
+static void leads_say_what_is_worth_it(void **state)
+{
+    (void)state;
+    struct leads l;
+    leads_init(&l);
+    assert_true(leads_worth(&l, 0.1) == LEAD_LEAST);
+    const float careful = leads_worth(&l, 0.9);
+    assert_true(careful > 2 && careful <= 4);
+    assert_true(leads_worth(&l, 2) == 6); /* nothing is that sure */
+    /* such leads turn out to be right after all, whatever still smaller ones do … */
+    for (int i = 0; i < 200; i++) {
+        leads_learn(&l, 2.5F, true);
+        leads_learn(&l, 1.5F, i % 2 == 0);
+        leads_learn(&l, 0.1F, true); /* counts nowhere */
+    }
+    assert_true(leads_worth(&l, 0.9) == 2);
+    assert_true(leads_worth(&l, 0.45) == 1);
+    assert_true(leads_worth(&l, 0.3) == LEAD_LEAST);
+    /* … and later not */
+    for (int i = 0; i < 200; i++) {
+        leads_learn(&l, 2.5F, false);
+    }
+    assert_true(leads_worth(&l, 0.9) == careful);
+}
+
 /* ---- costs ---- */
 
 static void measure(struct cost_mean *m, double s, int times)
@@ -431,6 +458,7 @@ int main(void)
         cmocka_unit_test(ladder_counts_only_what_fired),
         cmocka_unit_test(earlier_turns_are_a_source),
         cmocka_unit_test(many_turns),
+        cmocka_unit_test(leads_say_what_is_worth_it),
         cmocka_unit_test(costs_lie_between),
         cmocka_unit_test(context_has_a_price),
         cmocka_unit_test(costs_fall_faster_than_they_rise),

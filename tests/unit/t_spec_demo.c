@@ -102,11 +102,129 @@ static int prepare(void **state)
     return n_prompts == PROMPTS ? 0 : -1;
 }
 
+/* ---- states of long prompts, which one scheduler leaves to the next (QUASAR_LONG) ---- */
+
+struct kept {
+    int32_t *ids;
+    int len;
+    uint8_t *bytes;
+    size_t size, unit;
+};
+
+struct tier_fetch {
+    const struct kept *found;
+};
+
+static struct kept kept[PROMPTS];
+static int n_kept, n_given;
+static struct sched *asking;
+
+static void kept_engine(void *ctx, const uint8_t compat[32], const char *label)
+{
+    (void)ctx, (void)compat, (void)label; /* it is always the same model */
+}
+
+static struct tier_fetch *kept_fetch(void *ctx, const int32_t *ids, int n, int least)
+{
+    (void)ctx;
+    struct tier_fetch *f = mem_zalloc(sizeof *f);
+    for (int i = 0; i < n_kept; i++) {
+        const struct kept *k = &kept[i];
+        if (k->len > least && k->len < n &&
+            memcmp(k->ids, ids, (size_t)k->len * sizeof *ids) == 0) {
+            f->found = k;
+            least = k->len;
+        }
+    }
+    sched_nudge(asking);
+    return f;
+}
+
+static bool kept_ready(void *ctx, const struct tier_fetch *f)
+{
+    (void)ctx, (void)f;
+    return true;
+}
+
+static int kept_read(void *ctx, uint64_t at, void *dst, size_t n, struct err *e)
+{
+    const struct kept *k = ctx;
+    (void)e;
+    memcpy(dst, k->bytes + at, n);
+    return 0;
+}
+
+static bool kept_result(void *ctx, const struct tier_fetch *f, struct engine_saved *state, int *len)
+{
+    (void)ctx;
+    if (!f->found) {
+        return false;
+    }
+    *state = (struct engine_saved){f->found->size, f->found->unit, kept_read,
+                                   (void *)(uintptr_t)f->found};
+    *len = f->found->len;
+    n_given++;
+    return true;
+}
+
+static void kept_done(void *ctx, struct tier_fetch *f, const struct err *bad)
+{
+    (void)ctx;
+    if (bad) {
+        print_message("# a kept state was no use: %s\n", bad->msg);
+    }
+    free(f);
+}
+
+static bool kept_wants(void *ctx, const int32_t *ids, int len)
+{
+    (void)ctx, (void)ids;
+    return len > 1024 && n_kept < PROMPTS;
+}
+
+static bool kept_store(void *ctx, const int32_t *ids, int len, bool head,
+                       const struct engine_saved *state)
+{
+    (void)ctx, (void)head;
+    struct kept *k = &kept[n_kept];
+    *k = (struct kept){.len = len, .size = state->size, .unit = state->unit};
+    k->ids = mem_array((size_t)len, sizeof *k->ids);
+    memcpy(k->ids, ids, (size_t)len * sizeof *ids);
+    k->bytes = mem_array(k->size, 1);
+    for (size_t at = 0; at < k->size;) {
+        const size_t n = k->size - at < k->unit ? k->size - at : k->unit;
+        assert_int_equal(state->read(state->ctx, at, k->bytes + at, n, NULL), 0);
+        at += n;
+    }
+    n_kept++;
+    sched_nudge(asking);
+    return true;
+}
+
+static bool kept_stored(void *ctx, bool wait)
+{
+    (void)ctx, (void)wait;
+    return true;
+}
+
+static const struct tier keeper = {.engine = kept_engine,
+                                   .fetch = kept_fetch,
+                                   .ready = kept_ready,
+                                   .result = kept_result,
+                                   .done = kept_done,
+                                   .wants = kept_wants,
+                                   .store = kept_store,
+                                   .stored = kept_stored};
+
 static int clean(void **state)
 {
     (void)state;
     for (int i = 0; i < n_prompts; i++) {
         free(prompts[i].ids);
+    }
+    for (int i = 0; i < n_kept; i++) {
+        free(kept[i].ids);
+        free(kept[i].bytes);
     }
     return 0;
 }
@@ -118,12 +236,14 @@ static struct sched *open_ready(enum spec_mode mode, int draft)
     struct sched_opts o = {.path = path,
                            .wake_fd = -1,
                            .engine = {.backend = EB_CPU, .ctx = 9000, .threads = 2},
-                           .spec = {.mode = mode, .draft = draft}};
+                           .spec = {.mode = mode, .draft = draft},
+                           .keep = {.tier = is_long() ? &keeper : NULL}};
     struct sched *s = NULL;
     struct err e = ERR_INIT;
     if (sched_open(&o, &s, &e) < 0 || sched_wait(s, &e) < 0) {
         fail_msg("%s", e.msg);
     }
+    asking = s;
     return s;
 }
 
@@ -140,6 +260,8 @@ static struct job *ask(struct sched *s, const struct prompt *p, bool sampled, in
                             .max_tokens = most,
                             .stop = info->eos,
                             .n_stop = (size_t)info->n_eos,
+                            .input_end = p->n,
+                            .store = true,
                             .screen = true,
                             .wake_fd = -1};
     if (sampled) {
@@ -260,6 +382,10 @@ static void compare(bool sampled)
             }
             sched_close(s);
         }
+    }
+    if (is_long()) { /* five prompts of 8,000 tokens, computed once */
+        assert_int_equal(n_kept, 5);
+        assert_true(n_given >= 5);
     }
 }
 
