@@ -1,106 +1,14 @@
-/* Speculation on the demo model says what plain decoding says: every drafter and depth,
- * greedy and seeded, alone and in company, on the prompts of tests/prompts. Tokens a
- * round are printed by category. QUASAR_LONG: 20 prompts of up to 256 tokens, depths 1
- * to 12; else a few. */
+/* Speculation on the demo model says what plain decoding says, through the scheduler:
+ * every drafter, greedy and seeded, alone and in company, on the prompts of tests/prompts.
+ * Tokens a round are printed by category. QUASAR_LONG: 20 prompts of up to 256 tokens, no
+ * fixed depth, 4, 8 and 12; else a few. */
 #include "config.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/io.h"
-#include "base/jsonio.h"
-#include "base/mem.h"
 #include "engine/load.h"
-#include "engine/spec.h"
 #include "sched/sched.h"
-
-#define PROMPTS 20
-#define MOST    256
-
-#ifdef SANITIZED /* some thirty times slower */
-#define FEW     6
-#define CONTEXT 30
-#define DEPTHS  12 /* from one depth to the next */
-#define STRIDE  10 /* … and from one prompt */
-#define MODE    3  /* the first of modes */
-#else
-#define FEW     40
-#define CONTEXT 300
-#define DEPTHS  5
-#define STRIDE  5
-#define MODE    0
-#endif
-
-struct prompt {
-    char category[16];
-    int32_t *ids;
-    int n;
-};
-
-static struct prompt prompts[PROMPTS];
-static int n_prompts;
-
-static bool is_long(void)
-{
-    return getenv("QUASAR_LONG") != NULL;
-}
-
-static const char *in_tree(const char *name)
-{
-    static char path[4096];
-    const char *src = getenv("QUASAR_SRCDIR");
-    snprintf(path, sizeof path, "%s/%s", src ? src : ".", name);
-    return path;
-}
-
-/* context tokens of the prompts read so far, over and over, then the prompt's own. */
-static void read_prompt(const char *line, size_t n)
-{
-    json_t *v = NULL;
-    assert_int_equal(json_parse(line, n, "a prompt", &v, NULL), 0);
-    struct prompt *p = &prompts[n_prompts];
-    const json_t *ids = json_object_get(v, "ids");
-    int context = (int)json_integer_value(json_object_get(v, "context"));
-    context = context > CONTEXT && !is_long() ? CONTEXT : context;
-    snprintf(p->category, sizeof p->category, "%s",
-             json_string_value(json_object_get(v, "category")));
-    p->ids = mem_array((size_t)context + json_array_size(ids), sizeof *p->ids);
-    for (int i = 0; p->n < context; i = (i + 1) % n_prompts) {
-        for (int k = 0; k < prompts[i].n && p->n < context; k++) {
-            p->ids[p->n++] = prompts[i].ids[k];
-        }
-    }
-    for (size_t i = 0; i < json_array_size(ids); i++) {
-        p->ids[p->n++] = (int32_t)json_integer_value(json_array_get(ids, i));
-    }
-    json_decref(v);
-    n_prompts++;
-}
-
-static int prepare(void **state)
-{
-    (void)state;
-    struct buf b = BUF_INIT;
-    if (io_read_file(in_tree("tests/prompts/demo.jsonl"), 1 << 24, &b, NULL) < 0) {
-        return -1;
-    }
-    for (char *p = b.data, *end = b.data + b.len; p < end && n_prompts < PROMPTS;) {
-        char *nl = memchr(p, '\n', (size_t)(end - p));
-        const size_t n = (size_t)((nl ? nl : end) - p);
-        read_prompt(p, n);
-        p += n + 1;
-    }
-    buf_free(&b);
-    return n_prompts == PROMPTS ? 0 : -1;
-}
+#include "spec_prompts.h"
 
 /* ---- states of long prompts, which one scheduler leaves to the next (QUASAR_LONG) ---- */
 
@@ -117,7 +25,6 @@ struct tier_fetch {
 
 static struct kept kept[PROMPTS];
 static int n_kept, n_given;
-static struct sched *asking;
 
 static void kept_engine(void *ctx, const uint8_t compat[32], const char *label)
 {
@@ -136,7 +43,6 @@ static struct tier_fetch *kept_fetch(void *ctx, const int32_t *ids, int n, int l
             least = k->len;
         }
     }
-    sched_nudge(asking);
     return f;
 }
 
@@ -197,7 +103,6 @@ static bool kept_store(void *ctx, const int32_t *ids, int len, bool head,
         at += n;
     }
     n_kept++;
-    sched_nudge(asking);
     return true;
 }
 
@@ -218,15 +123,11 @@ static const struct tier keeper = {.engine = kept_engine,
 
 static int clean(void **state)
 {
-    (void)state;
-    for (int i = 0; i < n_prompts; i++) {
-        free(prompts[i].ids);
-    }
     for (int i = 0; i < n_kept; i++) {
         free(kept[i].ids);
         free(kept[i].bytes);
     }
-    return 0;
+    return prompts_free(state);
 }
 
 static struct sched *open_ready(enum spec_mode mode, int draft)
@@ -243,7 +144,6 @@ static struct sched *open_ready(enum spec_mode mode, int draft)
     if (sched_open(&o, &s, &e) < 0 || sched_wait(s, &e) < 0) {
         fail_msg("%s", e.msg);
     }
-    asking = s;
     return s;
 }
 
@@ -327,14 +227,6 @@ static void same_answers(const struct answer *a, const struct answer *b, int n, 
     }
 }
 
-static const struct {
-    const char *name;
-    enum spec_mode mode;
-} modes[] = {{"auto", SPEC_AUTO},
-             {"mtp", SPEC_MTP},
-             {"suffix", SPEC_SUFFIX},
-             {"mtp+suffix", SPEC_MTP_SUFFIX}};
-
 /* One of each category (chat and echo under a sanitizer), or all. */
 static int choose(int *which)
 {
@@ -383,9 +275,9 @@ static void compare(bool sampled)
             sched_close(s);
         }
     }
-    if (is_long()) { /* five prompts of 8,000 tokens, computed once */
-        assert_int_equal(n_kept, 5);
-        assert_true(n_given >= 5);
+    if (is_long()) { /* five prompts that have their first 8,000 tokens in common */
+        assert_true(n_kept > 0 && n_given > 5);
+        print_message("# a kept state was given %d times\n", n_given);
     }
 }
 
@@ -401,131 +293,11 @@ static void seeded(void **state)
     compare(true);
 }
 
-/* ---- every drafter at every depth, from one prefill (QUASAR_LONG) ---- */
-
-static struct engine_model *open_demo(void)
-{
-    struct engine_model *m = NULL;
-    const struct engine_opts o = {.backend = EB_CPU, .ctx = 9000, .threads = 2, .slots = 2};
-    struct err e = ERR_INIT;
-    if (engine_load(in_tree("models/demo.qsr"), false, &o, &m, &e) < 0) {
-        fail_msg("%s", e.msg);
-    }
-    return m;
-}
-
-static void must(int rc, const struct err *e)
-{
-    if (rc < 0) {
-        fail_msg("%s", e->msg);
-    }
-}
-
-/* What base goes on with after the token first, ends of turns included: most tokens in
- * out. spec NULL: plain steps. Returns rounds. */
-static int go_on(struct engine *g, int base, struct spec *spec, const struct prompt *p,
-                 int32_t first, int32_t *out, int most)
-{
-    struct err e = ERR_INIT;
-    struct spec_seq *q = spec_seq_create();
-    struct view_spec stats = {0};
-    int seq = -1, n = 0, rounds = 0;
-    must(engine_seq_open(g, &seq, &e), &e);
-    must(engine_seq_fork(g, seq, base, &e), &e);
-    spec_seq_prompt(q, p->ids, p->n);
-    spec_seq_push(q, &first, 1);
-    for (; n < most; rounds++) {
-        struct spec_part part = {
-            .q = q, .seq = seq, .pending = n > 0 ? out[n - 1] : first, .room = most - n - 1};
-        struct engine_draw d[COST_ROWS];
-        int seqs[COST_ROWS], outputs[COST_ROWS];
-        int32_t tokens[COST_ROWS], ids[COST_ROWS];
-        if (spec) {
-            must(spec_draft(spec, g, &part, 1, &e), &e);
-        }
-        for (int k = 0; k <= part.n; k++) {
-            tokens[k] = k > 0 ? part.ids[k - 1] : part.pending;
-            seqs[k] = seq;
-            outputs[k] = k;
-            d[k] = (struct engine_draw){.top_p = 1};
-        }
-        must(part.n > 0 ? engine_verify(g, seqs, tokens, part.n + 1, &e)
-                        : engine_decode(g, seqs, tokens, 1, &e),
-             &e);
-        must(engine_sample(g, outputs, d, part.n + 1, ids, &e), &e);
-        int keep = 1;
-        while (keep <= part.n && part.ids[keep - 1] == ids[keep - 1]) {
-            keep++;
-        }
-        if (part.n > 0) {
-            must(engine_commit(g, &seq, &keep, 1, &e), &e);
-        }
-        const int accepted = keep - 1;
-        if (spec) {
-            spec_learn(spec, &part, 1, &accepted, 1e-3, (struct view_spec *[]){&stats});
-        }
-        spec_seq_push(q, ids, keep);
-        memcpy(out + n, ids, (size_t)keep * sizeof *out);
-        n += keep;
-    }
-    spec_seq_free(q);
-    engine_seq_close(g, seq);
-    return rounds;
-}
-
-static void every_depth(void **state)
-{
-    (void)state;
-    static int rounds[4][13];
-    const int most = is_long() ? MOST : FEW / 2;
-    const int step = is_long() ? 1 : 11;
-    int tokens = 0;
-    struct engine_model *m = open_demo();
-    struct engine *g = engine_of(m);
-    for (int i = 0; i < n_prompts; i += is_long() ? 1 : 2 * STRIDE) {
-        const struct prompt *p = &prompts[i];
-        const int32_t last = p->n - 1;
-        const struct engine_prefill f = {
-            .tokens = p->ids, .n = p->n, .want = &last, .n_want = 1, .seq = 0};
-        const struct engine_draw greedy = {.top_p = 1};
-        const int output = 0;
-        static int32_t off[MOST], on[MOST];
-        int32_t first = 0;
-        struct err e = ERR_INIT;
-        int base = -1;
-        must(engine_seq_open(g, &base, &e), &e);
-        assert_int_equal(base, f.seq);
-        must(engine_prefill(g, &f, &e), &e);
-        must(engine_sample(g, &output, &greedy, 1, &first, &e), &e);
-        assert_int_equal(go_on(g, base, NULL, p, first, off, most), most);
-        for (int mode = MODE; mode < 4; mode += is_long() ? 1 : 3) {
-            for (int draft = 1; draft <= 12; draft += step) {
-                struct spec spec;
-                must(spec_init(&spec, &(struct spec_opts){modes[mode].mode, draft}, g, &e), &e);
-                rounds[mode][draft] += go_on(g, base, &spec, p, first, on, most);
-                if (memcmp(off, on, (size_t)most * sizeof *on) != 0) {
-                    fail_msg("prompt %d, %s, %d drafts: another text", i, modes[mode].name, draft);
-                }
-            }
-        }
-        engine_seq_close(g, base);
-        tokens += most;
-    }
-    for (int mode = MODE; mode < 4; mode += is_long() ? 1 : 3) {
-        for (int draft = 1; draft <= 12; draft += step) {
-            print_message("# %s %d: %d tokens in %d rounds\n", modes[mode].name, draft, tokens,
-                          rounds[mode][draft]);
-        }
-    }
-    engine_unload(m);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_depth),
         cmocka_unit_test(greedy),
         cmocka_unit_test(seeded),
     };
-    return cmocka_run_group_tests(tests, prepare, clean);
+    return cmocka_run_group_tests(tests, prompts_read, clean);
 }
