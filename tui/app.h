@@ -20,7 +20,7 @@ struct message {
     struct buf shown, full;
 };
 
-enum overlay { OV_NONE, OV_HELP, OV_HISTORY };
+enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND };
 
 struct app {
     struct conv *conv;
@@ -41,12 +41,15 @@ struct app {
     enum overlay overlay;
     struct text_rows help; /* OV_HELP */
     int help_top, help_width;
-    struct buf query;    /* OV_HISTORY */
+    struct buf query;    /* OV_HISTORY, OV_FIND */
     size_t pick;         /* entry chosen in a list, from its top */
     struct key prefix;   /* first key of a chord */
     struct key deferred; /* a key that ends an unfinished command first */
     bool quit_armed;     /* ^C again leaves */
     bool last_esc;
+
+    struct search *search; /* what is marked in the transcript; NULL: nothing */
+    bool find_followed;    /* the view was at the end when the search began */
 
     struct buf note; /* one line for the user, until the next key */
     enum role note_role;
@@ -86,7 +89,19 @@ void command_copy(struct app *a, const struct buf *text);
 void command_editor(struct app *a);
 void command_help(struct app *a, unsigned ctx);
 
+/* find.c */
+/* Opens the search of the transcript; text (may be empty) is looked for at once. */
+void find_open(struct app *a, const char *text);
+/* Keys while its pattern is typed; true when it was one. */
+bool find_key(struct app *a, const struct key *k);
+void find_step(struct app *a, int dir);
+void find_close(struct app *a);
+/* Over the activity rule. */
+void find_draw(const struct app *a, int y);
+
 /* chat.c */
+/* Keys that edit the query of a list; true when it was one. */
+bool app_query_key(struct app *a, const struct key *k);
 void app_note(struct app *a, enum role role, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void app_stop(struct app *a);

@@ -423,7 +423,9 @@ static void take_back(struct app *a)
 
 static void stop_or_quit(struct app *a, bool was_armed)
 {
-    if (a->overlay != OV_NONE) {
+    if (a->overlay == OV_FIND) {
+        find_close(a);
+    } else if (a->overlay != OV_NONE) {
         a->overlay = OV_NONE;
     } else if (a->in_turn) {
         app_stop(a);
@@ -462,9 +464,34 @@ static void escape(struct app *a, bool again)
     }
 }
 
+bool app_query_key(struct app *a, const struct key *k)
+{
+    if (k->type == K_BACKSPACE) {
+        size_t n = a->query.len;
+        while (n && ((unsigned char)a->query.data[n - 1] & 0xC0) == 0x80) {
+            n--;
+        }
+        buf_truncate(&a->query, n ? n - 1 : 0);
+    } else if (k->type == K_CHAR && k->mods == 0) {
+        char name[32];
+        keys_name(k, name);
+        buf_adds(&a->query, k->code == ' ' ? " " : name);
+    } else if (k->type == K_PASTE) {
+        const struct buf *b = keyin_paste(a->input);
+        const char *nl = b->len ? memchr(b->data, '\n', b->len) : NULL;
+        buf_add(&a->query, b->data, nl ? (size_t)(nl - b->data) : b->len);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 /* Keys of the history list; true when it was one. */
 static bool list_key(struct app *a, const struct key *k)
 {
+    if (a->overlay == OV_FIND) {
+        return find_key(a, k);
+    }
     if (a->overlay != OV_HISTORY) {
         return false;
     }
@@ -481,17 +508,7 @@ static bool list_key(struct app *a, const struct key *k)
             composer_set(a->composer, s, strlen(s));
         }
         a->overlay = OV_NONE;
-    } else if (k->type == K_BACKSPACE) {
-        size_t n = a->query.len;
-        while (n && ((unsigned char)a->query.data[n - 1] & 0xC0) == 0x80) {
-            n--;
-        }
-        buf_truncate(&a->query, n ? n - 1 : 0);
-        a->pick = 0;
-    } else if (k->type == K_CHAR && k->mods == 0) {
-        char name[32];
-        keys_name(k, name);
-        buf_adds(&a->query, k->code == ' ' ? " " : name);
+    } else if (app_query_key(a, k)) {
         a->pick = 0;
     } else {
         return false;
@@ -537,6 +554,7 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         break;
     case ACT_FOCUS:
         if (a->focus) {
+            find_close(a);
             a->focus = false;
             transcript_select(a->transcript, 0);
         } else if (!complete(a) && !transcript_is_empty(a->transcript)) {
@@ -589,10 +607,18 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
     case ACT_COPY_BLOCK:
         command_copy(a, transcript_selected_text(a->transcript));
         break;
+    case ACT_FIND:
+        find_open(a, "");
+        break;
+    case ACT_FIND_OLDER:
+    case ACT_FIND_NEWER:
+        find_step(a, act == ACT_FIND_OLDER ? -1 : 1);
+        break;
     case ACT_BACK:
         if (help) {
             a->overlay = OV_NONE;
         } else {
+            find_close(a);
             a->focus = false;
             transcript_select(a->transcript, 0);
         }
@@ -931,6 +957,7 @@ static void app_free(struct app *a)
     transcript_free(a->transcript);
     history_free(a->history);
     keyin_free(a->input);
+    search_free(a->search);
     text_rows_free(&a->help);
     buf_free(&a->query);
     buf_free(&a->note);

@@ -136,6 +136,7 @@ static void new_chat(struct app *a)
     }
     chat_clear(a->chat);
     a->fresh = true; /* the engine's side follows when it gets to it */
+    find_close(a);
     transcript_clear(a->transcript);
     app_note(a, R_GOOD, "a new conversation");
 }
@@ -193,6 +194,9 @@ bool command_run(struct app *a, const char *line, size_t n)
         }
         break;
     }
+    case ACT_FIND:
+        find_open(a, rest_of(args));
+        break;
     case ACT_EMACS:
     case ACT_VI:
         composer_set_editor(a->composer, act->act == ACT_VI);

@@ -24,6 +24,7 @@ enum action {
     ACT_TOP,
     ACT_BOTTOM,
     ACT_FOCUS,
+    ACT_FIND,
     /* composer */
     ACT_SEND,
     ACT_NEWLINE,
@@ -41,6 +42,8 @@ enum action {
     ACT_FOLD_ALL,
     ACT_COPY_BLOCK,
     ACT_BACK,
+    ACT_FIND_OLDER,
+    ACT_FIND_NEWER,
     /* commands without a key */
     ACT_NEW,
     ACT_THINK,

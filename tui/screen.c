@@ -251,6 +251,9 @@ static void draw_all(struct app *a)
     if (a->overlay != OV_HELP) {
         draw_list(a, &l);
     }
+    if (a->overlay == OV_FIND || a->search) {
+        find_draw(a, l.rule);
+    }
     if (a->note.len) {
         draw_note(a, &l);
     }

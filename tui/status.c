@@ -223,12 +223,12 @@ void status_draw_line(const struct status *s, const struct theme *th, int y, int
 void status_draw_hints(const struct status *s, const struct theme *th, int y, int width)
 {
     static const char *const idle[] = {
-        "Enter send", "Alt-Enter new line", "/ commands", "^R history", "^G editor",
-        "^D quit",    "Tab transcript",     NULL};
+        "Enter send", "Alt-Enter new line", "/ commands", "^R history", "^S find",
+        "^D quit",    "Tab transcript",     "^G editor",  NULL};
     static const char *const busy[] = {"Esc stop",    "Enter queue", "Tab transcript",
                                        "PgUp scroll", "F1 help",     NULL};
-    static const char *const focus[] = {"Up Down message", "z thought", "y copy", "g G ends",
-                                        "? keys",          "Esc back",  NULL};
+    static const char *const focus[] = {"Up Down message", "/ find", "z thought", "y copy",
+                                        "g G ends",        "? keys", "Esc back",  NULL};
     const char *const *h = s->focus_transcript                           ? focus
                            : s->phase == P_IDLE || s->phase == P_LOADING ? idle
                                                                          : busy;

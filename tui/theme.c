@@ -26,6 +26,7 @@ static const struct look looks[R_COUNT] = {
     [R_METER] = {COLOR_GREEN, 0},
     [R_METER_LOW] = {-1, A_DIM},
     [R_SELECT] = {-1, A_REVERSE},
+    [R_SEARCH] = {COLOR_YELLOW, A_REVERSE},
     [R_BORDER] = {-1, A_DIM},
 };
 

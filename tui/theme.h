@@ -23,6 +23,7 @@ enum role {
     R_METER,
     R_METER_LOW,
     R_SELECT,
+    R_SEARCH, /* what was looked for */
     R_BORDER,
     R_COUNT
 };

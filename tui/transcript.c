@@ -32,6 +32,9 @@ struct block {
     struct text_rows tail; /* note and the blank row */
     const struct text_rows *body;
     int width; /* of the cache; 0: none */
+    /* what was looked for in it */
+    struct search_hits head_hits, body_hits;
+    unsigned searched; /* serial of that search */
 };
 
 struct transcript {
@@ -43,6 +46,14 @@ struct transcript {
     size_t top_row;
     int selected; /* -1: none */
     int height;   /* of the last drawing */
+    /* search */
+    const struct search *search;
+    unsigned serial;         /* of the search; never 0 in one */
+    int step;                /* asked for since the last drawing; 0: none */
+    bool go;                 /* show the nearest */
+    size_t hit_block, hit_i; /* the match shown, by its block and number there */
+    bool has_hit;
+    size_t n_matches, shown; /* as last drawn */
 };
 
 struct transcript *transcript_create(void)
@@ -61,6 +72,8 @@ static void block_free(struct block *b)
     md_free(b->answer);
     text_rows_free(&b->head);
     text_rows_free(&b->tail);
+    search_hits_free(&b->head_hits);
+    search_hits_free(&b->body_hits);
     free(b);
 }
 
@@ -72,6 +85,8 @@ void transcript_clear(struct transcript *t)
     t->n = 0;
     t->follow = true;
     t->selected = -1;
+    t->has_hit = false;
+    t->n_matches = t->shown = 0;
 }
 
 void transcript_free(struct transcript *t)
@@ -258,6 +273,7 @@ static void block_layout(struct block *b, const struct theme *th, int width)
         return;
     }
     b->width = width;
+    b->searched = 0;
     text_rows_truncate(&b->head, 0);
     text_rows_truncate(&b->tail, 0);
     b->body = NULL;
@@ -305,19 +321,46 @@ static size_t block_height(struct block *b, const struct theme *th, int width)
     return b->head.n_rows + (b->body ? b->body->n_rows : 0) + b->tail.n_rows;
 }
 
+/* Marks the matches of row i over what was drawn at x; shown: the number of the one that
+ * is gone to, or -1. */
+static void draw_hits(const struct theme *th, int y, int x, int width, const struct text_rows *r,
+                      size_t i, const struct search_hits *h, long shown)
+{
+    long number = -1;
+    for (size_t k = 0; k < h->n && h->v[k].row <= i; k++) {
+        const struct search_hit *hit = &h->v[k];
+        number += hit->first;
+        if (hit->row != i) {
+            continue;
+        }
+        const int before = text_cells(r->text.data + r->rows[i].at, hit->at - r->rows[i].at);
+        if (before >= width) {
+            continue;
+        }
+        char *s = mem_strndup(r->text.data + hit->at, hit->len);
+        const uint16_t style = number == shown ? R_SEARCH | STYLE_UNDER | STYLE_BOLD : R_SEARCH;
+        (void)text_put(th, y, x + before, width - before, style, s);
+        free(s);
+    }
+}
+
 /* Draws row i of a laid-out block. */
 static void draw_block_row(const struct block *b, const struct theme *th, int y, int width,
-                           size_t i, bool selected, bool last)
+                           size_t i, bool selected, bool last, long shown)
 {
     size_t body = b->body ? b->body->n_rows : 0;
+    const long in_head = (long)b->head_hits.matches;
     uint16_t header_bits = selected && i == 0 ? STYLE_REVERSE : 0;
     if (i < b->head.n_rows) {
         text_draw_row(th, y, 0, width, &b->head, i, header_bits);
+        draw_hits(th, y, 0, width, &b->head, i, &b->head_hits, shown < in_head ? shown : -1);
     } else if (i < b->head.n_rows + body) {
         text_draw_row(th, y, 3, width - 3, b->body, i - b->head.n_rows, 0);
         char bar[12];
         snprintf(bar, sizeof bar, " %s ", theme_glyph(th, G_BAR));
         (void)text_put(th, y, 0, width < 3 ? width : 3, R_BORDER, bar);
+        draw_hits(th, y, 3, width - 3, b->body, i - b->head.n_rows, &b->body_hits,
+                  shown < in_head ? -1 : shown - in_head);
     } else {
         text_draw_row(th, y, 0, width, &b->tail, i - b->head.n_rows - body, 0);
     }
@@ -441,6 +484,152 @@ static void settle(struct transcript *t, const struct theme *th, int height, int
     }
 }
 
+/* ---- search -------------------------------------------------------------- */
+
+void transcript_search(struct transcript *t, const struct search *s)
+{
+    t->search = s;
+    t->serial += t->serial + 1 == 0 ? 2 : 1;
+    t->go = s != NULL;
+    t->step = 0;
+    t->has_hit = false;
+    t->n_matches = t->shown = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        search_hits_clear(&t->block[i]->head_hits);
+        search_hits_clear(&t->block[i]->body_hits);
+    }
+}
+
+void transcript_search_step(struct transcript *t, int dir)
+{
+    t->step = t->search ? dir : 0;
+}
+
+size_t transcript_search_count(const struct transcript *t, size_t *shown)
+{
+    *shown = t->shown;
+    return t->n_matches;
+}
+
+bool transcript_following(const struct transcript *t)
+{
+    return t->follow;
+}
+
+static size_t block_matches(const struct block *b)
+{
+    return b->head_hits.matches + b->body_hits.matches;
+}
+
+/* Looks through what changed since it was last looked through. */
+static void search_blocks(struct transcript *t, const struct theme *th, int width)
+{
+    t->n_matches = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        struct block *b = t->block[i];
+        block_layout(b, th, width);
+        if (b->searched != t->serial) {
+            b->searched = t->serial;
+            search_hits_clear(&b->head_hits);
+            search_hits_clear(&b->body_hits);
+            search_rows(t->search, &b->head, &b->head_hits);
+            if (b->body) {
+                search_rows(t->search, b->body, &b->body_hits);
+            }
+        }
+        t->n_matches += block_matches(b);
+    }
+}
+
+/* The last match up to a block's end; from the end of all when there is none. */
+static bool match_up_to(struct transcript *t, size_t block)
+{
+    for (int round = 0; round < 2; round++, block = t->n - 1) {
+        for (size_t i = block + 1; i > 0; i--) {
+            const size_t n = block_matches(t->block[i - 1]);
+            if (n) {
+                t->hit_block = i - 1;
+                t->hit_i = n - 1;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void match_step(struct transcript *t, int dir)
+{
+    const size_t n = block_matches(t->block[t->hit_block]);
+    if (dir < 0 ? t->hit_i > 0 : t->hit_i + 1 < n) {
+        t->hit_i = (size_t)((long)t->hit_i + dir);
+        return;
+    }
+    size_t i = t->hit_block;
+    do {
+        i = dir < 0 ? (i + t->n - 1) % t->n : (i + 1) % t->n;
+    } while (block_matches(t->block[i]) == 0);
+    t->hit_block = i;
+    t->hit_i = dir < 0 ? block_matches(t->block[i]) - 1 : 0;
+}
+
+/* The row of its block that the shown match begins in. */
+static size_t match_row(const struct transcript *t)
+{
+    const struct block *b = t->block[t->hit_block];
+    const struct search_hits *h = &b->head_hits;
+    size_t k = t->hit_i;
+    size_t base = 0;
+    if (k >= h->matches) {
+        k -= h->matches;
+        h = &b->body_hits;
+        base = b->head.n_rows;
+    }
+    for (size_t i = 0; i < h->n; i++) {
+        if (h->v[i].first && k-- == 0) {
+            return base + h->v[i].row;
+        }
+    }
+    return 0;
+}
+
+/* Carries out what was asked of the search, after settle. */
+static void search_view(struct transcript *t, const struct theme *th, int height, int width)
+{
+    search_blocks(t, th, width);
+    if (t->has_hit && (t->hit_block >= t->n || t->hit_i >= block_matches(t->block[t->hit_block]))) {
+        t->has_hit = false; /* folded away, or laid out anew */
+        t->go = true;
+    }
+    const bool move = t->go || (t->has_hit && t->step != 0);
+    if (t->go) {
+        size_t block = t->top_block;
+        size_t rows = t->n ? block_height(t->block[block], th, width) - t->top_row : 0;
+        while (block + 1 < t->n && rows < (size_t)height) {
+            rows += block_height(t->block[++block], th, width);
+        }
+        t->has_hit = match_up_to(t, block);
+    } else if (t->has_hit && t->step != 0) {
+        match_step(t, t->step);
+    }
+    t->go = false;
+    t->step = 0;
+    t->shown = 0;
+    if (!t->has_hit) {
+        return;
+    }
+    for (size_t i = 0; i < t->hit_block; i++) {
+        t->shown += block_matches(t->block[i]);
+    }
+    t->shown += t->hit_i + 1;
+    if (move) { /* a third down, so that what led to it can be read */
+        t->follow = false;
+        t->top_block = t->hit_block;
+        t->top_row = match_row(t);
+        step_up(t, th, width, &t->top_block, &t->top_row, (size_t)height / 3);
+        settle(t, th, height, width);
+    }
+}
+
 int transcript_draw(struct transcript *t, const struct theme *th, int y, int height, int width)
 {
     t->height = height;
@@ -451,13 +640,18 @@ int transcript_draw(struct transcript *t, const struct theme *th, int y, int hei
         return 0;
     }
     settle(t, th, height, width);
+    if (t->search) {
+        search_view(t, th, height, width);
+    }
     size_t block = t->top_block;
     size_t row = t->top_row;
     int i = 0;
     for (; i < height && block < t->n; i++) {
         struct block *b = t->block[block];
         size_t total = block_height(b, th, width);
-        draw_block_row(b, th, y + i, width, row, t->selected == (int)block, row + 1 == total);
+        const long shown = t->has_hit && t->hit_block == block ? (long)t->hit_i : -1;
+        draw_block_row(b, th, y + i, width, row, t->selected == (int)block, row + 1 == total,
+                       shown);
         if (++row >= total) {
             row = 0;
             block++;

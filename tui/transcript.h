@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "base/buf.h"
+#include "tui/search.h"
 #include "tui/text.h"
 #include "tui/theme.h"
 
@@ -41,6 +42,15 @@ void transcript_show_thoughts(struct transcript *t, bool show);
 void transcript_scroll(struct transcript *t, int rows);
 void transcript_top(struct transcript *t);
 void transcript_follow(struct transcript *t);
+
+/* What is looked for is marked from the next drawing on, which goes to the match
+ * nearest above the end of the view. s is borrowed until the next call; NULL ends it. */
+void transcript_search(struct transcript *t, const struct search *s);
+/* The next drawing goes on to the match before (-1) or after (+1), around the ends. */
+void transcript_search_step(struct transcript *t, int dir);
+/* As last drawn: how many there are, and which one is shown, from 1 (0: none). */
+size_t transcript_search_count(const struct transcript *t, size_t *shown);
+bool transcript_following(const struct transcript *t);
 
 /* The selected block (none: -1 … by select 0). dir -1, +1 moves, 0 ends it. */
 void transcript_select(struct transcript *t, int dir);

@@ -1,0 +1,105 @@
+/* The search of the transcript: its pattern is typed on the activity rule, and
+ * every key of it shows what is found so far. Enter keeps the marks and gives
+ * the keys to the transcript. */
+#include "config.h"
+
+#include <curses.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tui/app.h"
+
+static void look(struct app *a)
+{
+    transcript_search(a->transcript, NULL);
+    search_free(a->search);
+    a->search = search_create(a->query.data ? a->query.data : "", a->query.len);
+    transcript_search(a->transcript, a->search);
+}
+
+void find_open(struct app *a, const char *text)
+{
+    if (transcript_is_empty(a->transcript)) {
+        app_note(a, R_WARN, "there is nothing to search yet");
+        return;
+    }
+    if (!a->search) {
+        a->find_followed = transcript_following(a->transcript);
+    }
+    buf_truncate(&a->query, 0);
+    buf_adds(&a->query, text);
+    a->overlay = OV_FIND;
+    look(a);
+}
+
+void find_close(struct app *a)
+{
+    if (a->overlay == OV_FIND) {
+        a->overlay = OV_NONE;
+    }
+    transcript_search(a->transcript, NULL);
+    search_free(a->search);
+    a->search = NULL;
+}
+
+bool find_key(struct app *a, const struct key *k)
+{
+    const bool again = k->type == K_CHAR && k->mods == KM_CTRL && k->code == 's';
+    if (k->type == K_UP || k->type == K_DOWN || again) {
+        find_step(a, k->type == K_DOWN ? 1 : -1);
+    } else if (k->type == K_ENTER) {
+        a->overlay = OV_NONE;
+        if (!a->search) {
+            find_close(a);
+        } else {
+            a->focus = true;
+        }
+    } else if (k->type == K_ESC) {
+        find_close(a);
+        if (a->find_followed) {
+            transcript_follow(a->transcript);
+        }
+    } else if (app_query_key(a, k)) {
+        look(a);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void find_step(struct app *a, int dir)
+{
+    if (!a->search) {
+        app_note(a, R_TEXT, "nothing is searched for; / begins");
+        return;
+    }
+    transcript_search_step(a->transcript, dir);
+}
+
+void find_draw(const struct app *a, int y)
+{
+    const struct theme *th = &a->theme;
+    size_t shown = 0;
+    const size_t n = transcript_search_count(a->transcript, &shown);
+    char label[160];
+    char count[48];
+    const bool typing = a->overlay == OV_FIND;
+    snprintf(count, sizeof count, "%zu/%zu", shown, n);
+    snprintf(label, sizeof label, " find: %.100s%s ", a->query.data ? a->query.data : "",
+             typing ? "" : " ");
+    text_blank(th, y, 0, COLS);
+    int x = text_put(th, y, 0, COLS, R_STRONG, label);
+    if (!a->search) {
+        (void)text_put(th, y, x + 1, COLS - x - 1, R_DIM, "type what to look for");
+        return;
+    }
+    if (n == 0) {
+        x += 1 + text_put(th, y, x + 1, COLS - x - 1, R_WARN, "nothing found");
+    } else {
+        x += 1 + text_put(th, y, x + 1, COLS - x - 1, R_TEXT, count);
+    }
+    const char *hint = typing ? "Up Down step  Enter keeps  Esc closes" : "n N step  Esc closes";
+    if (x + 2 + (int)strlen(hint) < COLS) {
+        (void)text_put(th, y, x + 2, COLS - x - 2, R_DIM, hint);
+    }
+}
