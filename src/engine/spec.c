@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#define WORTH      1.02 /* times faster than not drafting, or it is not done */
+#define WORTH      1.05 /* times faster than not drafting, or it is not done */
 #define KNOW_FIRST 3    /* plain steps before anything else: what a round without drafts costs */
 #define KNOW_AGAIN 512  /* rounds after which that is measured again, and … */
 #define KNOW_CLOSE 32   /* … where drafts win by less than CLOSE times */
