@@ -20,7 +20,7 @@ static int log_of(const struct cu_mat *m)
     if (m->tiles > 128 || m->kg % GEMM_PARTS != 0) {
         return 0;
     }
-    return m->kg >= 128 ? GEMM_LOG : 0;
+    return m->kg >= 96 ? GEMM_LOG : 0;
 }
 
 int gemm_run(struct cu_ctx *c, const struct cu_gemm *g, int shape, int log)
