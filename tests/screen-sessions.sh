@@ -39,6 +39,47 @@ wait_for '^rc=1'
 must '^quasar: conversation 9 is open in another quasar'
 result 'one that was asked for by name: status 1'
 
+args=
+begin 80 24
+say hello
+wait_for 'got 5 bytes'
+key F4
+wait_for '^ conversations: '
+must '^ > locked away +2 turns  2 min ago  text only  pinned'
+must '^   An old question\? +1 turn  3 days ago  state saved'
+must '^   bad ␛\[2J title +9 days ago  text only'
+key Enter
+wait_for 'conversation 8 is open in another quasar'
+must 'got 5 bytes'
+text /sessions
+key Enter
+wait_for '^ conversations: '
+text OLD
+wait_for '^ > An old question'
+must_not 'locked away'
+key Enter
+wait_for '│ An old answer\.'
+must_not 'got 5 bytes'
+must 'resumed; F4 goes to another conversation'
+say 'count it'
+wait_for '2 messages were before'
+key F4
+wait_for '^ conversations: '
+key Up
+wait_for '^ > An old'
+key Enter
+wait_for 'that is the conversation on the screen'
+key F4
+wait_for '^ conversations: '
+text nothing
+wait_for 'nothing found'
+key Enter
+wait_for '── idle'
+key C-d
+wait_for '^rc=0'
+must '^quasar --resume 7'
+result 'the list: choose, narrow, go on, refuse'
+
 args='--plain --resume 7'
 shell 80 24
 program

@@ -20,7 +20,14 @@ struct message {
     struct buf shown, full;
 };
 
-enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND };
+enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND, OV_SESSIONS };
+
+/* A stored conversation in the list. */
+struct stored {
+    int64_t id;
+    char *title;
+    char facts[96];
+};
 
 struct app {
     struct conv *conv;
@@ -47,6 +54,15 @@ struct app {
     struct key deferred; /* a key that ends an unfinished command first */
     bool quit_armed;     /* ^C again leaves */
     bool last_esc;
+
+    struct stored *stored; /* OV_SESSIONS, latest first */
+    size_t n_stored;
+
+    bool forking;          /* the next message begins a new branch … */
+    size_t fork_keep;      /* … after so many messages */
+    const char *fork_what; /* what the user asked for */
+    size_t n_messages;     /* that the conversation consists of */
+    bool said;             /* this turn will be part of it */
 
     struct search *search; /* what is marked in the transcript; NULL: nothing */
     bool find_followed;    /* the view was at the end when the search began */
@@ -99,7 +115,32 @@ void find_close(struct app *a);
 /* Over the activity rule. */
 void find_draw(const struct app *a, int y);
 
+/* sessions.c */
+void sessions_open(struct app *a);
+/* As app_list. */
+size_t sessions_list(const struct app *a, const char **entry, const char **help, size_t max);
+/* Goes on with the i-th of the list, from the latest. */
+void sessions_pick(struct app *a, size_t i);
+void sessions_free(struct app *a);
+
+/* branch.c */
+/* Each of the question at the selection, or the last (turn 0), or of a number from 1. */
+void branch_edit(struct app *a, size_t turn);
+void branch_here(struct app *a, size_t turn);
+void branch_retry(struct app *a);
+void branch_cancel(struct app *a);
+/* A message is about to be sent: goes back to where it belongs. */
+void branch_take(struct app *a);
+/* Over the activity rule, while forking. */
+void branch_draw(const struct app *a, int y);
+
 /* chat.c */
+/* Fills the transcript from a stored conversation and goes on with it. */
+int app_resume(struct app *a, int64_t conversation, struct err *e);
+void app_start_turn(struct app *a, const struct message *m);
+void app_message_free(struct message *m);
+/* Empties the composer; what was in it is in the history. */
+void app_keep_draft(struct app *a);
 /* Keys that edit the query of a list; true when it was one. */
 bool app_query_key(struct app *a, const struct key *k);
 void app_note(struct app *a, enum role role, const char *fmt, ...)

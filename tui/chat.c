@@ -53,11 +53,12 @@ static void clock_text(char out[8], time_t t)
 
 /* ---- turns --------------------------------------------------------------- */
 
-static void start_turn(struct app *a, const struct message *m)
+void app_start_turn(struct app *a, const struct message *m)
 {
     struct err e = ERR_INIT;
     char at[8];
     clock_text(at, time(NULL));
+    branch_take(a);
     if (chat_send(a->chat, m->full.data, m->full.len, &e) < 0) {
         app_note(a, R_BAD, "not sent: %s", e.msg);
         composer_set(a->composer, m->full.data, m->full.len);
@@ -70,13 +71,14 @@ static void start_turn(struct app *a, const struct message *m)
     a->held = false;
     a->thinking = false;
     a->begun = false;
+    a->said = false;
     a->turn_start = now_ns();
     if (a->status.phase != P_LOADING) {
         a->status.phase = P_WAITING;
     }
 }
 
-static void message_free(struct message *m)
+void app_message_free(struct message *m)
 {
     buf_free(&m->shown);
     buf_free(&m->full);
@@ -90,8 +92,8 @@ static void send_queued(struct app *a)
     struct message m = a->queue[0];
     a->n_queue--;
     memmove(a->queue, a->queue + 1, a->n_queue * sizeof *a->queue);
-    start_turn(a, &m);
-    message_free(&m);
+    app_start_turn(a, &m);
+    app_message_free(&m);
 }
 
 static void enqueue(struct app *a, struct message m)
@@ -171,6 +173,9 @@ static void end_turn(struct app *a, const struct conv_event *ev)
     } else if (what[0]) {
         transcript_notice(a->transcript, role, what);
     }
+    if (a->said) {
+        a->n_messages = transcript_kept(a->transcript, a->n_messages);
+    }
     a->in_turn = false;
     a->status.phase = P_IDLE;
     send_queued(a);
@@ -184,6 +189,16 @@ static void on_ready(struct app *a)
     if (m.fallback[0]) {
         app_note(a, R_WARN, "%s", m.fallback);
     }
+}
+
+static bool has_words(const struct buf *b)
+{
+    for (size_t i = 0; i < b->len; i++) {
+        if (!strchr(" \t\r\n", b->data[i])) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void on_event(struct app *a, const struct conv_event *ev)
@@ -221,6 +236,7 @@ static void on_event(struct app *a, const struct conv_event *ev)
         a->status.total = ev->total;
         break;
     case CE_THOUGHT:
+        a->said = a->said || has_words(&ev->text);
         open_block(a);
         if (!a->thinking) {
             a->thinking = true;
@@ -234,6 +250,7 @@ static void on_event(struct app *a, const struct conv_event *ev)
         break;
     case CE_TEXT:
     case CE_TOOL:
+        a->said = a->said || ev->text.len > 0;
         open_block(a);
         if (a->thinking) {
             thought_facts(a, true);
@@ -308,6 +325,8 @@ size_t app_list(struct app *a, const char **entry, const char **help, size_t max
     size_t n = 0;
     if (a->overlay == OV_HISTORY) {
         n = list_history(a, entry, help, max);
+    } else if (a->overlay == OV_SESSIONS) {
+        n = sessions_list(a, entry, help, max);
     } else if (!a->focus && !composer_pending(a->composer)) {
         struct buf b = BUF_INIT;
         composer_text(a->composer, &b);
@@ -361,6 +380,17 @@ static void remember(struct app *a, const struct buf *text)
     }
 }
 
+void app_keep_draft(struct app *a)
+{
+    if (!composer_empty(a->composer)) {
+        struct buf b = BUF_INIT;
+        composer_text(a->composer, &b);
+        remember(a, &b);
+        buf_free(&b);
+        composer_clear(a->composer);
+    }
+}
+
 static void submit(struct app *a)
 {
     struct message m = {BUF_INIT, BUF_INIT};
@@ -371,7 +401,7 @@ static void submit(struct app *a)
         i++;
     }
     if (i == m.full.len) {
-        message_free(&m);
+        app_message_free(&m);
         if (a->held && !a->in_turn) {
             a->held = false;
             send_queued(a);
@@ -384,11 +414,13 @@ static void submit(struct app *a)
         memmove(m.shown.data, m.shown.data + 1, m.shown.len);
         m.shown.len--;
     } else if (m.full.data[0] == '/') {
+        composer_clear(a->composer); /* a command may fill it */
         if (command_run(a, m.full.data, m.full.len)) {
             remember(a, &m.full);
-            composer_clear(a->composer);
+        } else {
+            composer_set(a->composer, m.full.data, m.full.len);
         }
-        message_free(&m);
+        app_message_free(&m);
         return;
     }
     remember(a, &m.full);
@@ -398,8 +430,8 @@ static void submit(struct app *a)
         a->held = a->held && a->in_turn;
         send_queued(a);
     } else {
-        start_turn(a, &m);
-        message_free(&m);
+        app_start_turn(a, &m);
+        app_message_free(&m);
     }
 }
 
@@ -418,7 +450,7 @@ static void take_back(struct app *a)
     }
     composer_set(a->composer, m.full.data, m.full.len);
     buf_free(&draft);
-    message_free(&m);
+    app_message_free(&m);
 }
 
 static void stop_or_quit(struct app *a, bool was_armed)
@@ -429,12 +461,10 @@ static void stop_or_quit(struct app *a, bool was_armed)
         a->overlay = OV_NONE;
     } else if (a->in_turn) {
         app_stop(a);
+    } else if (a->forking) {
+        branch_cancel(a);
     } else if (!composer_empty(a->composer)) {
-        struct buf b = BUF_INIT;
-        composer_text(a->composer, &b);
-        remember(a, &b);
-        buf_free(&b);
-        composer_clear(a->composer);
+        app_keep_draft(a);
         app_note(a, R_TEXT, "the draft is in the history (Up)");
     } else if (was_armed) {
         a->quit = true;
@@ -454,12 +484,20 @@ static void suspend(struct app *a)
 
 static void escape(struct app *a, bool again)
 {
+    a->last_esc = false; /* unless this one does nothing */
     if (a->overlay != OV_NONE) {
         a->overlay = OV_NONE;
     } else if (composer_is_vi(a->composer) && !again) {
+        a->last_esc = true;
         struct key k = {.type = K_ESC};
         (void)composer_key(a->composer, &k, NULL);
+    } else if (a->forking) {
+        branch_cancel(a);
+    } else if (again && !a->in_turn && composer_empty(a->composer)) {
+        a->focus = !transcript_is_empty(a->transcript);
+        transcript_select(a->transcript, -1);
     } else {
+        a->last_esc = !a->in_turn;
         app_stop(a);
     }
 }
@@ -492,7 +530,7 @@ static bool list_key(struct app *a, const struct key *k)
     if (a->overlay == OV_FIND) {
         return find_key(a, k);
     }
-    if (a->overlay != OV_HISTORY) {
+    if (a->overlay != OV_HISTORY && a->overlay != OV_SESSIONS) {
         return false;
     }
     const char *entry[16];
@@ -502,6 +540,10 @@ static bool list_key(struct app *a, const struct key *k)
     } else if (k->type == K_DOWN) {
         a->pick -= a->pick > 0;
     } else if (k->type == K_ENTER || k->type == K_TAB) {
+        if (a->overlay == OV_SESSIONS) {
+            sessions_pick(a, a->pick);
+            return true;
+        }
         size_t n = app_list(a, entry, help, 10);
         if (n) {
             const char *s = entry[n - 1 - a->pick];
@@ -606,6 +648,22 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         break;
     case ACT_COPY_BLOCK:
         command_copy(a, transcript_selected_text(a->transcript));
+        break;
+    case ACT_RETRY:
+        branch_retry(a);
+        break;
+    case ACT_EDIT:
+        branch_edit(a, 0);
+        break;
+    case ACT_BRANCH:
+        branch_here(a, 0);
+        break;
+    case ACT_SESSIONS:
+        if (a->overlay == OV_SESSIONS) {
+            a->overlay = OV_NONE;
+        } else {
+            sessions_open(a);
+        }
         break;
     case ACT_FIND:
         find_open(a, "");
@@ -903,6 +961,7 @@ static void show_turn(void *ctx, const struct conv_turn *turn)
         buf_add(&b, turn->text, turn->text_n);
         transcript_user(a->transcript, at, &b, &b);
         buf_free(&b);
+        a->n_messages = transcript_kept(a->transcript, a->n_messages);
         return;
     }
     transcript_model(a->transcript, at);
@@ -917,6 +976,12 @@ static void show_turn(void *ctx, const struct conv_turn *turn)
     const bool cut = turn->finish && strcmp(turn->finish, "stop") != 0 &&
                      strcmp(turn->finish, "tool_calls") != 0;
     transcript_end(a->transcript, R_WARN, cut ? turn->finish : "");
+    a->n_messages = transcript_kept(a->transcript, a->n_messages);
+}
+
+int app_resume(struct app *a, int64_t conversation, struct err *e)
+{
+    return chat_resume(a->chat, conversation, show_turn, a, e);
 }
 
 /* What the screen opens with. */
@@ -925,13 +990,14 @@ static int open_conversation(struct app *a, struct err *e)
     const struct tui_opts *o = a->opts;
     if (o->resume > 0) {
         struct err why = ERR_INIT;
-        const int rc = chat_resume(a->chat, o->resume, show_turn, a, &why);
+        const int rc = app_resume(a, o->resume, &why);
         if (rc < 0 && o->must_resume) {
             *e = why;
             return rc;
         }
         if (rc < 0) {
             transcript_clear(a->transcript);
+            a->n_messages = 0;
             transcript_notice(a->transcript, R_WARN, why.msg);
         } else {
             transcript_notice(a->transcript, R_DIM, "resumed; /new starts another conversation");
@@ -950,7 +1016,7 @@ static int open_conversation(struct app *a, struct err *e)
 static void app_free(struct app *a)
 {
     for (size_t i = 0; i < a->n_queue; i++) {
-        message_free(&a->queue[i]);
+        app_message_free(&a->queue[i]);
     }
     free(a->queue);
     composer_free(a->composer);
@@ -958,6 +1024,7 @@ static void app_free(struct app *a)
     history_free(a->history);
     keyin_free(a->input);
     search_free(a->search);
+    sessions_free(a);
     text_rows_free(&a->help);
     buf_free(&a->query);
     buf_free(&a->note);

@@ -135,10 +135,28 @@ static void new_chat(struct app *a)
         return;
     }
     chat_clear(a->chat);
+    a->n_messages = 0;
+    a->forking = false;
     a->fresh = true; /* the engine's side follows when it gets to it */
     find_close(a);
     transcript_clear(a->transcript);
     app_note(a, R_GOOD, "a new conversation");
+}
+
+/* /edit and /branch: of the last question, or the one of a number. */
+static void branch_by_number(struct app *a, const struct key_action *act, const char *word)
+{
+    const size_t digits = strspn(word, "0123456789");
+    if (word[digits] || digits > 9 || (digits && atoi(word) == 0)) {
+        app_note(a, R_WARN, "usage: %s N, the Nth question; without N, the last", act->command);
+        return;
+    }
+    const size_t turn = digits ? (size_t)atoi(word) : 0;
+    if (act->act == ACT_EDIT) {
+        branch_edit(a, turn);
+    } else {
+        branch_here(a, turn);
+    }
 }
 
 void command_help(struct app *a, unsigned ctx)
@@ -194,6 +212,16 @@ bool command_run(struct app *a, const char *line, size_t n)
         }
         break;
     }
+    case ACT_SESSIONS:
+        sessions_open(a);
+        break;
+    case ACT_RETRY:
+        branch_retry(a);
+        break;
+    case ACT_EDIT:
+    case ACT_BRANCH:
+        branch_by_number(a, act, next_word(&args));
+        break;
     case ACT_FIND:
         find_open(a, rest_of(args));
         break;

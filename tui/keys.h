@@ -25,6 +25,7 @@ enum action {
     ACT_BOTTOM,
     ACT_FOCUS,
     ACT_FIND,
+    ACT_SESSIONS,
     /* composer */
     ACT_SEND,
     ACT_NEWLINE,
@@ -42,6 +43,9 @@ enum action {
     ACT_FOLD_ALL,
     ACT_COPY_BLOCK,
     ACT_BACK,
+    ACT_RETRY,
+    ACT_EDIT,
+    ACT_BRANCH,
     ACT_FIND_OLDER,
     ACT_FIND_NEWER,
     /* commands without a key */

@@ -99,7 +99,8 @@ static void draw_list(struct app *a, const struct layout *l)
     const char *help[LIST_MAX];
     int most = l->body_rows - 1 < LIST_MAX ? l->body_rows - 1 : LIST_MAX;
     size_t n = most > 0 ? app_list(a, entry, help, (size_t)most) : 0;
-    if (n == 0 && a->overlay != OV_HISTORY) {
+    const bool asks = a->overlay == OV_HISTORY || a->overlay == OV_SESSIONS;
+    if (n == 0 && !asks) {
         return;
     }
     int y = l->rule - (int)n;
@@ -110,7 +111,7 @@ static void draw_list(struct app *a, const struct layout *l)
         text_filter(entry[i], len, a->theme.ascii || !a->theme.utf8, NULL, &b);
         size_t fit = text_fit(b.data ? b.data : "", b.len, COLS - 6);
         buf_truncate(&b, fit);
-        bool picked = a->overlay == OV_HISTORY && n - 1 - i == a->pick;
+        bool picked = asks && n - 1 - i == a->pick;
         text_blank(&a->theme, y, 0, COLS);
         (void)text_put(&a->theme, y, 1, 2, R_USER, picked ? ">" : " ");
         int used =
@@ -127,9 +128,11 @@ static void draw_list(struct app *a, const struct layout *l)
         buf_free(&b);
         y++;
     }
-    if (a->overlay == OV_HISTORY) {
+    if (asks) {
         char label[160];
-        snprintf(label, sizeof label, " history: %.100s ", a->query.data ? a->query.data : "");
+        snprintf(label, sizeof label, " %s: %.100s ",
+                 a->overlay == OV_HISTORY ? "history" : "conversations",
+                 a->query.data ? a->query.data : "");
         text_blank(&a->theme, l->rule, 0, COLS);
         int x = text_put(&a->theme, l->rule, 0, COLS, R_STRONG, label);
         if (n == 0) {
@@ -250,6 +253,9 @@ static void draw_all(struct app *a)
     }
     if (a->overlay != OV_HELP) {
         draw_list(a, &l);
+    }
+    if (a->forking) {
+        branch_draw(a, l.rule);
     }
     if (a->overlay == OV_FIND || a->search) {
         find_draw(a, l.rule);

@@ -20,6 +20,7 @@ struct block {
     struct buf full;    /* B_USER: what was sent; B_MODEL: unused */
     struct buf thought; /* B_MODEL */
     struct md *answer;  /* B_MODEL */
+    long message;       /* its number in the conversation; -1: none */
     bool open;          /* still growing */
     bool thought_over;
     bool unfolded;
@@ -111,6 +112,7 @@ static struct block *push(struct transcript *t, enum kind kind, const char *cloc
     }
     struct block *b = mem_zalloc(sizeof *b);
     b->kind = kind;
+    b->message = -1;
     snprintf(b->clock, sizeof b->clock, "%s", clock);
     t->block[t->n++] = b;
     return b;
@@ -206,6 +208,93 @@ void transcript_show_thoughts(struct transcript *t, bool show)
         t->block[i]->unfolded = show || (t->block[i]->open && !t->block[i]->thought_over);
         t->block[i]->width = 0;
     }
+}
+
+/* ---- the conversation's messages ------------------------------------------ */
+
+size_t transcript_kept(struct transcript *t, size_t n)
+{
+    size_t i = t->n;
+    while (i > 0 && t->block[i - 1]->kind != B_USER) {
+        i--;
+    }
+    for (i -= i > 0; i < t->n; i++) {
+        struct block *b = t->block[i];
+        if (b->kind != B_NOTICE && b->message < 0) {
+            b->message = (long)n++;
+        }
+    }
+    return n;
+}
+
+/* How many messages there are before a block. */
+static size_t messages_before(const struct transcript *t, size_t block)
+{
+    for (size_t i = block; i > 0; i--) {
+        if (t->block[i - 1]->message >= 0) {
+            return (size_t)t->block[i - 1]->message + 1;
+        }
+    }
+    return 0;
+}
+
+bool transcript_question(const struct transcript *t, size_t turn, size_t *keep,
+                         const struct buf **text)
+{
+    size_t found = t->n;
+    if (turn == 0) {
+        const size_t from = t->selected >= 0 ? (size_t)t->selected + 1 : t->n;
+        for (size_t i = from; i > 0 && found == t->n; i--) {
+            found = t->block[i - 1]->kind == B_USER ? i - 1 : found;
+        }
+    }
+    for (size_t i = 0; i < t->n && turn > 0; i++) {
+        if (t->block[i]->kind == B_USER && --turn == 0) {
+            found = i;
+        }
+    }
+    if (found == t->n) {
+        return false;
+    }
+    *keep = messages_before(t, found);
+    *text = &t->block[found]->full;
+    return true;
+}
+
+const struct buf *transcript_question_shown(const struct transcript *t, const struct buf *text)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        if (&t->block[i]->full == text) {
+            return &t->block[i]->shown;
+        }
+    }
+    return text;
+}
+
+size_t transcript_answered(const struct transcript *t, size_t keep)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const struct block *b = t->block[i];
+        if (b->kind == B_MODEL && b->message > (long)keep) {
+            return (size_t)b->message == keep + 1 ? keep + 2 : keep;
+        }
+    }
+    return keep;
+}
+
+void transcript_cut(struct transcript *t, size_t keep)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const long m = t->block[i]->message;
+        left = m >= 0 && (size_t)m < keep ? i + 1 : left;
+    }
+    while (t->n > left) {
+        block_free(t->block[--t->n]);
+    }
+    t->selected = -1;
+    t->has_hit = false;
+    t->follow = true;
 }
 
 /* ---- layout -------------------------------------------------------------- */

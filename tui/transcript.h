@@ -38,6 +38,21 @@ void transcript_notice(struct transcript *t, enum role role, const char *text);
 /* Thoughts that are over stay open (show) or fold to one line (the default). */
 void transcript_show_thoughts(struct transcript *t, bool show);
 
+/* The newest blocks, from the last question on, are messages of the conversation, numbered
+ * from n. Returns the number after them. A block that is not one of them has no number. */
+size_t transcript_kept(struct transcript *t, size_t n);
+/* A question: of the selected block (turn 0; the last one without a selection), or the one of
+ * that number from 1. *keep: how many messages are before it; *text: what was sent, borrowed. */
+bool transcript_question(const struct transcript *t, size_t turn, size_t *keep,
+                         const struct buf **text);
+/* As the screen shows it; text is what transcript_question gave. */
+const struct buf *transcript_question_shown(const struct transcript *t, const struct buf *text);
+/* How many messages there are up to the answer of the question that has `keep` before it;
+ * keep itself when it has no answer. */
+size_t transcript_answered(const struct transcript *t, size_t keep);
+/* Takes away everything after the first `keep` messages. */
+void transcript_cut(struct transcript *t, size_t keep);
+
 /* Scrolling, in rows; positive is down. */
 void transcript_scroll(struct transcript *t, int rows);
 void transcript_top(struct transcript *t);

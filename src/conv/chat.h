@@ -86,6 +86,7 @@ struct chat {
     struct settings settings;
     uint64_t asked, ended; /* turns */
     bool freed;
+    bool system_stored; /* the system prompt is a stored conversation's */
     struct chat_result *last;
 
     /* any thread */
@@ -102,7 +103,16 @@ struct chat {
     bool closing;
 };
 
-enum cmd_kind { CMD_CREATE, CMD_INPUT, CMD_STOP, CMD_CLEAR, CMD_RESUME, CMD_SAVE, CMD_FREE };
+enum cmd_kind {
+    CMD_CREATE,
+    CMD_INPUT,
+    CMD_STOP,
+    CMD_CLEAR,
+    CMD_REWIND,
+    CMD_RESUME,
+    CMD_SAVE,
+    CMD_FREE
+};
 
 struct cmd {
     enum cmd_kind kind;
@@ -110,6 +120,7 @@ struct cmd {
     struct input *input;
     struct resume *resume;
     uint64_t serial;
+    size_t keep; /* CMD_REWIND: messages */
     struct cmd *next;
 };
 
@@ -160,6 +171,7 @@ void chat_work_stop(struct chat *t, uint64_t serial);
 void chat_work_close(struct chat *t);
 bool chat_working(const struct chat *t);
 void chat_work_clear(struct chat *t);
+void chat_work_rewind(struct chat *t, size_t keep);
 /* Goes on with a stored conversation; takes what r owns. */
 void chat_work_resume(struct chat *t, struct resume *r);
 /* Frees the worker's part. Not while working. */

@@ -280,6 +280,9 @@ static void obey(struct conv *c, struct cmd *cmd)
     case CMD_CLEAR:
         chat_work_clear(t);
         break;
+    case CMD_REWIND:
+        chat_work_rewind(t, cmd->keep);
+        break;
     case CMD_RESUME:
         chat_work_resume(t, cmd->resume);
         resume_free(cmd->resume);
@@ -732,6 +735,15 @@ void chat_clear(struct chat *t)
     command(t->conv, CMD_CLEAR, t, NULL);
 }
 
+void chat_rewind(struct chat *t, size_t keep)
+{
+    struct cmd *cmd = mem_zalloc(sizeof *cmd);
+    cmd->kind = CMD_REWIND;
+    cmd->chat = t;
+    cmd->keep = keep;
+    put_command(t->conv, cmd);
+}
+
 void chat_save(struct chat *t)
 {
     command(t->conv, CMD_SAVE, t, NULL);
@@ -744,7 +756,9 @@ bool chat_busy(const struct chat *t)
 
 int chat_set(struct chat *t, const char *key, const char *value, struct err *e)
 {
-    return settings_set(&t->settings, key, value, e);
+    const int rc = settings_set(&t->settings, key, value, e);
+    t->system_stored = t->system_stored && (rc < 0 || strcmp(key, "system") != 0);
+    return rc;
 }
 
 const struct chat_result *chat_last(const struct chat *t)

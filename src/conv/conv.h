@@ -142,6 +142,10 @@ int chat_complete_ids(struct chat *t, const int32_t *ids, size_t n, struct err *
 void chat_stop(struct chat *t);
 /* Forgets the conversation and starts a new one. Only when idle. */
 void chat_clear(struct chat *t);
+/* Goes back to the conversation's first `keep` messages (a question and its answer are
+ * two): the next turn is a new branch there. What followed stays stored, and the conversation
+ * stands where it stood until that turn has an answer. Only when idle. */
+void chat_rewind(struct chat *t, size_t keep);
 /* Saves the engine's state now, as it otherwise is when the chat has been idle for some
  * seconds, and when it is freed. CE_SAVED follows, once. */
 void chat_save(struct chat *t);
@@ -159,8 +163,22 @@ struct conv_turn {
     int tokens;         /* drawn */
 };
 
+/* A stored conversation; title lives during the call. */
+struct conv_stored {
+    int64_t id, updated; /* seconds since 1970 */
+    const char *title;
+    int turns;           /* -1: they could not be counted */
+    int64_t state_bytes; /* of its saved states; 0: only the text is there */
+    bool pinned;
+};
+/* Those on disk, latest first, at most limit. The reader's thread; QE_USAGE without
+ * conv_opts.save. */
+int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv_stored *s),
+              void *ctx, struct err *e);
+
 /* Goes on with a stored conversation, whose turns are told one by one; its system prompt
- * holds unless one was set. Only when idle, with conv_opts.save, before anything was said.
+ * holds unless one was set. Only when idle, with conv_opts.save. The chat leaves the
+ * conversation it was in, which stays stored; when this fails it is where it was.
  * The engine's state is loaded behind it: the next turn waits for that. QE_BUSY: another
  * process has it open. QE_NOTFOUND. */
 int chat_resume(struct chat *t, int64_t conversation,

@@ -304,6 +304,46 @@ int64_t record_done(struct record *r, struct record_chat *c, bool kept)
     return stored && kept && answer ? c->last : 0;
 }
 
+struct path {
+    int64_t *id;
+    size_t n, cap;
+};
+
+static bool add_id(void *ctx, const struct catalog_turn *t)
+{
+    struct path *p = ctx;
+    if (p->n == p->cap) {
+        p->cap = p->cap ? 2 * p->cap : 64;
+        p->id = mem_realloc(p->id, p->cap * sizeof *p->id);
+    }
+    p->id[p->n++] = t->id;
+    return true;
+}
+
+void record_rewind(struct record *r, struct record_chat *c, size_t back)
+{
+    (void)record_flush(r, c);
+    struct record_row *w = c->leaf; /* only what could not be written is still here */
+    int64_t at = c->last;
+    for (; w && back > 0; back--) {
+        at = w->before ? 0 : w->after;
+        w = w->before;
+    }
+    c->leaf = w;
+    if (w || back == 0 || at == 0 || !r->store) {
+        c->last = w ? c->last : back == 0 ? at : 0;
+        return;
+    }
+    struct path p = {0};
+    struct err e = ERR_INIT;
+    if (catalog_path(store_catalog(r->store), c->conv, at, add_id, &p, &e) < 0) {
+        buf_printf(&r->notice, "the new branch is stored without what is before it: %s\n", e.msg);
+        p.n = 0;
+    }
+    c->last = p.n > back ? p.id[p.n - 1 - back] : 0;
+    free(p.id);
+}
+
 bool record_flush(struct record *r, struct record_chat *c)
 {
     return !c->rows || write_rows(r, c);

@@ -47,6 +47,8 @@ void record_answer(struct record *r, struct record_chat *c, const struct catalog
 /* The turn is over. kept: it stays part of the conversation that follows. Returns the
  * answer's id, 0 when it is not on disk. */
 int64_t record_done(struct record *r, struct record_chat *c, bool kept);
+/* Goes back by so many turns: what is said next follows the one before them. */
+void record_rewind(struct record *r, struct record_chat *c, size_t back);
 /* Tries again what could not be written; true when nothing is left. */
 bool record_flush(struct record *r, struct record_chat *c);
 /* Forgets the chat's place, and lets go of the conversation. */

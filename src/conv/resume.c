@@ -79,14 +79,44 @@ static bool take_turn(void *ctx, const struct catalog_turn *t)
     return true;
 }
 
-static int open_store(const struct chat *t, struct store **out, struct buf *notice, struct err *e)
+static int open_store(const struct conv *c, struct store **out, struct buf *notice, struct err *e)
 {
-    if (!t->conv->opts.save) {
+    if (!c->opts.save) {
         return err_set(e, QE_USAGE,
                        "conversations are not saved (--no-save), so none can be gone "
                        "on with");
     }
-    return store_open(t->conv->dir, t->conv->opts.state_budget, out, notice, e);
+    return store_open(c->dir, c->opts.state_budget, out, notice, e);
+}
+
+struct listing {
+    bool (*fn)(void *ctx, const struct conv_stored *s);
+    void *ctx;
+};
+
+static bool list_one(void *ctx, const struct catalog_conv *v)
+{
+    const struct listing *l = ctx;
+    const struct conv_stored s = {.id = v->id,
+                                  .updated = v->updated,
+                                  .title = v->title,
+                                  .turns = v->turns,
+                                  .state_bytes = v->state_bytes,
+                                  .pinned = v->pinned};
+    return l->fn(l->ctx, &s);
+}
+
+int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv_stored *s),
+              void *ctx, struct err *e)
+{
+    struct store *s = NULL;
+    struct listing l = {fn, ctx};
+    int rc = open_store(c, &s, NULL, e);
+    if (rc == 0) {
+        rc = catalog_list(store_catalog(s), limit, list_one, &l, e);
+    }
+    store_close(s);
+    return rc;
 }
 
 /* notice is taken when it succeeds. */
@@ -111,8 +141,10 @@ static int resume(struct chat *t, struct store *s, int64_t conv, struct buf *not
         resume_free(r);
         return rc;
     }
-    if (!t->settings.system) {
+    if (!t->settings.system || t->system_stored) {
+        free(t->settings.system);
         t->settings.system = copy_or_null(r->system);
+        t->system_stored = true;
     }
     if (!fixed) {
         r->notice = *notice;
@@ -127,7 +159,7 @@ int chat_resume(struct chat *t, int64_t conversation,
 {
     struct store *s = NULL;
     struct buf notice = BUF_INIT;
-    int rc = open_store(t, &s, &notice, e);
+    int rc = open_store(t->conv, &s, &notice, e);
     if (rc == 0) {
         rc = resume(t, s, conversation, &notice, fn, ctx, e);
     }
@@ -149,7 +181,7 @@ int chat_session(struct chat *t, const char *name, struct err *e)
         return rc;
     }
     struct buf notice = BUF_INIT;
-    rc = open_store(t, &s, &notice, e);
+    rc = open_store(t->conv, &s, &notice, e);
     int64_t conv = 0;
     if (rc == 0 && is_number(name)) {
         rc = catalog_numbered(store_catalog(s), name, &conv, e);

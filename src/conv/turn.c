@@ -586,6 +586,22 @@ void chat_work_clear(struct chat *t)
     chat_publish(t);
 }
 
+void chat_work_rewind(struct chat *t, size_t keep)
+{
+    const size_t n = json_array_size(t->messages);
+    if (keep >= n) {
+        return;
+    }
+    record_rewind(&t->conv->record, &t->record, n - keep);
+    conv_record_news(t->conv, t);
+    json_t *kept = json_array();
+    for (size_t i = 0; i < keep; i++) {
+        json_array_append(kept, json_array_get(t->messages, i));
+    }
+    json_decref(t->messages);
+    t->messages = kept;
+}
+
 void chat_work_resume(struct chat *t, struct resume *r)
 {
     chat_work_clear(t);

@@ -27,6 +27,7 @@ struct chat {
     struct view_chat view; /* under conv->lock */
     atomic_bool stop, busy;
     char settings[256];
+    size_t messages; /* of the conversation; under conv->lock */
 };
 
 struct conv {
@@ -156,6 +157,11 @@ static void answer(struct chat *t, const char *p, size_t n)
         while (!atomic_load(&t->stop)) {
             nap(5);
         }
+    } else if (strncmp(p, "count", 5) == 0) {
+        pthread_mutex_lock(&t->conv->lock);
+        snprintf(line, sizeof line, "%zu messages were before this one", t->messages);
+        pthread_mutex_unlock(&t->conv->lock);
+        stream(t, CE_TEXT, line, strlen(line), 0);
     } else if (strncmp(p, "settings", 8) == 0) {
         stream(t, CE_TEXT, t->settings, strlen(t->settings), 0);
     } else {
@@ -173,6 +179,7 @@ static void answer(struct chat *t, const char *p, size_t n)
     }
     pthread_mutex_lock(&t->conv->lock);
     t->view.saved = true;
+    t->messages += t->view.output_tokens > 0 ? 2 : 0;
     pthread_mutex_unlock(&t->conv->lock);
     atomic_store(&t->busy, false);
     post(t->conv, ev, why, strlen(why));
@@ -346,6 +353,26 @@ int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
     return full ? err_set(e, QE_BUSY, "a message is waiting already") : 0;
 }
 
+int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv_stored *s),
+              void *ctx, struct err *e)
+{
+    const int64_t now = (int64_t)time(NULL);
+    const struct conv_stored list[] = {
+        {.id = 8, .updated = now - 120, .title = "locked away", .turns = 2, .pinned = true},
+        {.id = 7,
+         .updated = now - 3 * 86400,
+         .title = "An old question?",
+         .turns = 1,
+         .state_bytes = 4096},
+        {.id = 6, .updated = now - 9 * 86400, .title = "bad \x1b[2J title", .turns = -1},
+    };
+    (void)c;
+    (void)e;
+    for (int i = 0; i < 3 && i < limit && fn(ctx, &list[i]); i++) {
+    }
+    return 0;
+}
+
 int chat_resume(struct chat *t, int64_t conversation,
                 void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
 {
@@ -366,6 +393,7 @@ int chat_resume(struct chat *t, int64_t conversation,
         fn(ctx, &turns[i]);
     }
     pthread_mutex_lock(&t->conv->lock);
+    t->messages = 2;
     t->view.conversation = conversation;
     t->view.saved = true;
     pthread_mutex_unlock(&t->conv->lock);
@@ -381,6 +409,14 @@ void chat_clear(struct chat *t)
 {
     pthread_mutex_lock(&t->conv->lock);
     memset(&t->view, 0, sizeof t->view);
+    t->messages = 0;
+    pthread_mutex_unlock(&t->conv->lock);
+}
+
+void chat_rewind(struct chat *t, size_t keep)
+{
+    pthread_mutex_lock(&t->conv->lock);
+    t->messages = keep < t->messages ? keep : t->messages;
     pthread_mutex_unlock(&t->conv->lock);
 }
 

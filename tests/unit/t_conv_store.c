@@ -107,6 +107,149 @@ static int count_of(const char *text, const char *what)
     return n;
 }
 
+struct tree {
+    int64_t id[16], parent[16];
+    int n;
+};
+
+static bool add_node(void *ctx, const struct catalog_turn *t)
+{
+    struct tree *r = ctx;
+    assert_true(r->n < 16);
+    r->id[r->n] = t->id;
+    r->parent[r->n++] = t->parent;
+    return true;
+}
+
+/* Going back makes a branch: the prompt is what one without the rest would be, every
+ * turn stays, and the conversation stands after the last one that was answered. */
+static void a_rewound_chat_branches(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.save = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    const char *const asked[] = {"One?", "Two?", "Three?", "Other?", "Anew?"};
+    const size_t keep[] = {9, 9, 9, 2, 0};
+    int prompt[5];
+    say("Yes.<|im_end|>");
+    for (int i = 0; i < 5; i++) {
+        chat_rewind(t, keep[i]); /* 9: more than there are */
+        ask(c, t, asked[i], &h);
+        prompt[i] = chat_last(t)->prompt_tokens;
+        heard_fini(&h);
+    }
+    assert_true(prompt[0] < prompt[1] && prompt[1] < prompt[2]);
+    assert_true(prompt[3] < prompt[2] && prompt[3] > prompt[0]);
+    assert_true(prompt[4] < prompt[1]);
+    chat_rewind(t, 1); /* and nothing is said after it */
+    conv_close(c);
+    struct tree r = {0};
+    char *rows = latest_rows();
+    char path[256];
+    snprintf(path, sizeof path, "%s/quasar/catalog.db", state_home);
+    struct catalog *cat = NULL;
+    assert_int_equal(catalog_open(path, &cat, NULL), 0);
+    assert_int_equal(catalog_turns(cat, latest, add_node, &r, NULL), 0);
+    assert_int_equal(r.n, 10);
+    const int parent[] = {-1, 0, 1, 2, 3, 4, 1, 6, -1, 8};
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(r.parent[i], parent[i] < 0 ? 0 : r.id[parent[i]]);
+    }
+    r.n = 0;
+    assert_int_equal(catalog_path(cat, latest, 0, add_node, &r, NULL), 0);
+    assert_int_equal(r.n, 2);
+    assert_int_equal(count_of(rows, "Anew?"), 1);
+    catalog_close(cat);
+    free(rows);
+}
+
+struct listed {
+    int64_t id[2];
+    int n;
+};
+
+static bool list_two(void *ctx, const struct conv_stored *s)
+{
+    struct listed *l = ctx;
+    assert_true(s->turns == 2 && s->updated > 0 && s->title[0]);
+    l->id[l->n++] = s->id;
+    return l->n < 2;
+}
+
+static int prompt_of(struct conv *c, struct chat *t, const char *text)
+{
+    struct heard h;
+    ask(c, t, text, &h);
+    heard_fini(&h);
+    return chat_last(t)->prompt_tokens;
+}
+
+/* From one stored conversation to another and back: each has its own turns and its own
+ * system prompt. */
+static void a_chat_goes_to_another_conversation(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.think = 0;
+    say("Yes.<|im_end|>");
+    struct conv *c = open_conv(&o);
+    assert_int_equal(conv_list(c, 9, list_two, NULL, NULL), QE_USAGE);
+    struct chat *t = chat_create(c);
+    (void)prompt_of(c, t, "Plain?");
+    const int plain = prompt_of(c, t, "Next?");
+    conv_close(c);
+    o.save = true;
+    o.system = "Be brief, and say nothing that was not asked for.";
+    c = open_conv(&o);
+    t = chat_create(c);
+    (void)prompt_of(c, t, "Brief?");
+    conv_close(c);
+    o.system = NULL;
+    c = open_conv(&o);
+    t = chat_create(c);
+    (void)prompt_of(c, t, "Plain?");
+    struct listed l = {.n = 0};
+    assert_int_equal(conv_list(c, 9, list_two, &l, NULL), 0);
+    assert_int_equal(l.n, 2);
+    assert_int_equal(chat_resume(t, l.id[1], NULL, NULL, NULL), 0);
+    assert_true(prompt_of(c, t, "Next?") > plain);
+    assert_int_equal(chat_resume(t, 999999, NULL, NULL, NULL), QE_NOTFOUND);
+    struct view_chat v;
+    chat_view(t, &v);
+    assert_int_equal(v.conversation, l.id[1]);
+    assert_int_equal(chat_resume(t, l.id[0], NULL, NULL, NULL), 0);
+    assert_int_equal(prompt_of(c, t, "Next?"), plain);
+    chat_view(t, &v);
+    assert_int_equal(v.conversation, l.id[0]);
+    conv_close(c);
+}
+
+/* Going back where nothing is stored. */
+static void a_rewound_chat_without_a_disk(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    say("Yes.<|im_end|>");
+    ask(c, t, "One?", &h);
+    const int first = chat_last(t)->prompt_tokens;
+    heard_fini(&h);
+    ask(c, t, "Two?", &h);
+    heard_fini(&h);
+    chat_rewind(t, 0);
+    ask(c, t, "One?", &h);
+    assert_int_equal(chat_last(t)->prompt_tokens, first);
+    heard_fini(&h);
+    conv_close(c);
+}
+
 /* What can be read of it is saved, one line says so, and the conversation is kept. */
 static void a_bad_catalogue_is_salvaged(void **state)
 {
@@ -525,6 +668,9 @@ int main(void)
         cmocka_unit_test(gone_on_with),
         cmocka_unit_test(states_that_cannot_be_used),
         cmocka_unit_test(no_room_for_states),
+        cmocka_unit_test(a_rewound_chat_branches),
+        cmocka_unit_test(a_rewound_chat_without_a_disk),
+        cmocka_unit_test(a_chat_goes_to_another_conversation),
     };
     return cmocka_run_group_tests(tests, conv_prepare, conv_clean);
 }

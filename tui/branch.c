@@ -1,0 +1,132 @@
+/* Edit, answer again, go on from an earlier place: three ways to a new branch.
+ * Nothing happens to the conversation before the message is sent. */
+#include "config.h"
+
+#include <curses.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tui/app.h"
+
+/* Whether a branch can begin now; says why not. */
+static bool can_branch(struct app *a)
+{
+    if (a->in_turn) {
+        app_note(a, R_WARN, "the model is at work; stop it first (Esc)");
+        return false;
+    }
+    if (a->n_queue > 0) {
+        app_note(a, R_WARN, "messages are queued; send them or take them back first (Alt-Up)");
+        return false;
+    }
+    return true;
+}
+
+/* The question that is meant: 0 the one at the selection, or the last; else by its number. */
+static bool find_question(struct app *a, size_t turn, size_t *keep, const struct buf **text)
+{
+    if (transcript_question(a->transcript, turn, keep, text)) {
+        return true;
+    }
+    if (turn > 0) {
+        app_note(a, R_WARN, "there is no question %zu in this conversation", turn);
+    } else {
+        app_note(a, R_WARN, "nothing was asked yet");
+    }
+    return false;
+}
+
+static void to_composer(struct app *a)
+{
+    a->focus = false;
+    a->overlay = OV_NONE;
+    transcript_select(a->transcript, 0);
+}
+
+static void begin(struct app *a, size_t keep, const char *what)
+{
+    a->forking = true;
+    a->fork_keep = keep;
+    a->fork_what = what;
+    to_composer(a);
+}
+
+void branch_edit(struct app *a, size_t turn)
+{
+    size_t keep = 0;
+    const struct buf *text = NULL;
+    if (!can_branch(a) || !find_question(a, turn, &keep, &text)) {
+        return;
+    }
+    app_keep_draft(a);
+    composer_set(a->composer, text->data ? text->data : "", text->len);
+    begin(a, keep, "editing an earlier message");
+}
+
+void branch_here(struct app *a, size_t turn)
+{
+    size_t keep = 0;
+    const struct buf *text = NULL;
+    if (!can_branch(a) || !find_question(a, turn, &keep, &text)) {
+        return;
+    }
+    const size_t after = transcript_answered(a->transcript, keep);
+    if (after == keep) {
+        app_note(a, R_WARN, "that question has no answer to go on from; e edits it");
+        return;
+    }
+    begin(a, after, "going on from an earlier answer");
+}
+
+void branch_retry(struct app *a)
+{
+    size_t keep = 0;
+    const struct buf *text = NULL;
+    if (!can_branch(a) || !find_question(a, 0, &keep, &text)) {
+        return;
+    }
+    struct message m = {BUF_INIT, BUF_INIT};
+    buf_add(&m.full, text->data, text->len);
+    const struct buf *shown = transcript_question_shown(a->transcript, text);
+    buf_add(&m.shown, shown->data, shown->len);
+    begin(a, keep, "");
+    app_start_turn(a, &m);
+    app_message_free(&m);
+}
+
+void branch_cancel(struct app *a)
+{
+    a->forking = false;
+    app_keep_draft(a);
+    app_note(a, R_TEXT, "nothing was changed");
+}
+
+void branch_take(struct app *a)
+{
+    if (!a->forking) {
+        return;
+    }
+    a->forking = false;
+    chat_rewind(a->chat, a->fork_keep);
+    transcript_cut(a->transcript, a->fork_keep);
+    if (a->n_messages > a->fork_keep) {
+        struct view_chat v;
+        chat_view(a->chat, &v);
+        transcript_notice(a->transcript, R_DIM,
+                          v.conversation > 0 ? "a new branch; what followed here stays stored"
+                                             : "what followed here is gone: nothing is stored");
+        a->n_messages = a->fork_keep;
+    }
+}
+
+void branch_draw(const struct app *a, int y)
+{
+    const struct theme *th = &a->theme;
+    text_blank(th, y, 0, COLS);
+    int x = text_put(th, y, 1, COLS - 1, R_STRONG, a->fork_what);
+    const char *hint = "Enter sends it as a new branch, Esc cancels";
+    if (x + 3 + (int)strlen(hint) >= COLS) {
+        hint = "Esc cancels";
+    }
+    (void)text_put(th, y, x + 3, COLS - x - 3, R_DIM, hint);
+}
