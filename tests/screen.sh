@@ -235,6 +235,24 @@ key Enter
 wait_for 'got 100000 bytes'
 result 'a draft of any length comes back from the history'
 
+printf 'int x;\nint y' >"$tmp/lexer.c"
+say "/attach $tmp/lexer.c" /attach
+wait_for '^ > \[file lexer.c, 27 bytes\]'
+must 'lexer.c is in the message; Enter sends it'
+key Enter
+wait_for 'got 27 bytes, 4 lines'
+must '│ \[file lexer.c, 27 bytes\]'
+say "/attach $tmp/none" /attach
+wait_for 'none: '
+wait_for '^ > /attach'
+key C-u
+printf 'a\0b' >"$tmp/binary"
+say "/attach $tmp/binary" /attach
+wait_for 'is no text'
+key C-u
+wait_not '/attach'
+result 'a file is a chip with its name'
+
 # ---- sizes ----
 say 'md please'
 wait_for 'See the manual'
@@ -246,7 +264,7 @@ must 'example.org'
 size 200 60
 wait_for '^── idle ─{150,}'
 wait_for '│ tab  │     8 │ up to the next stop'
-wait_for '^ │ three$'
+wait_for '^ │ \[file lexer.c, 27 bytes\] +│$'
 size 30 8
 wait_for '40x10 needed, now 30x8'
 size 20 5

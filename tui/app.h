@@ -10,6 +10,7 @@
 #include "tui/history.h"
 #include "tui/input.h"
 #include "tui/keys.h"
+#include "tui/panel.h"
 #include "tui/status.h"
 #include "tui/transcript.h"
 #include "tui/tui.h"
@@ -20,7 +21,7 @@ struct message {
     struct buf shown, full;
 };
 
-enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND, OV_SESSIONS };
+enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND, OV_SESSIONS, OV_STATS };
 
 /* A stored conversation in the list. */
 struct stored {
@@ -54,6 +55,10 @@ struct app {
     struct key deferred; /* a key that ends an unfinished command first */
     bool quit_armed;     /* ^C again leaves */
     bool last_esc;
+
+    struct gauges gauges;
+    struct text_rows panel; /* as last drawn */
+    bool no_panel;          /* the user closed it */
 
     struct stored *stored; /* OV_SESSIONS, latest first */
     size_t n_stored;
@@ -93,6 +98,8 @@ struct app {
 void screen_draw(struct app *a);
 /* Rows of the transcript at the present size. */
 int screen_page(const struct app *a);
+/* Opens or closes the panel of figures; on a narrow screen it takes the transcript's place. */
+void screen_panel(struct app *a);
 
 /* The list that is open above the composer, if one is: its entries (borrowed
  * until the next call or edit), most likely last. */
@@ -141,6 +148,8 @@ void app_start_turn(struct app *a, const struct message *m);
 void app_message_free(struct message *m);
 /* Empties the composer; what was in it is in the history. */
 void app_keep_draft(struct app *a);
+/* Lets the gauges see the engine's counters; over: the answer is done. */
+void app_gauges(struct app *a, bool over);
 /* Keys that edit the query of a list; true when it was one. */
 bool app_query_key(struct app *a, const struct key *k);
 void app_note(struct app *a, enum role role, const char *fmt, ...)

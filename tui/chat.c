@@ -137,6 +137,15 @@ static void thought_facts(struct app *a, bool over)
     transcript_thought_facts(a->transcript, over, since(a->thought_start), v.output_tokens);
 }
 
+void app_gauges(struct app *a, bool over)
+{
+    if (a->in_turn) {
+        struct view_spec v;
+        conv_view_spec(a->conv, &v);
+        gauges_take(&a->gauges, now_ns(), &v, over);
+    }
+}
+
 static void end_turn(struct app *a, const struct conv_event *ev)
 {
     static const char anew[] = "/new starts a new conversation";
@@ -176,6 +185,7 @@ static void end_turn(struct app *a, const struct conv_event *ev)
     if (a->said) {
         a->n_messages = transcript_kept(a->transcript, a->n_messages);
     }
+    app_gauges(a, true);
     a->in_turn = false;
     a->status.phase = P_IDLE;
     send_queued(a);
@@ -658,6 +668,9 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
     case ACT_BRANCH:
         branch_here(a, 0);
         break;
+    case ACT_STATS:
+        screen_panel(a);
+        break;
     case ACT_SESSIONS:
         if (a->overlay == OV_SESSIONS) {
             a->overlay = OV_NONE;
@@ -683,6 +696,7 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         break;
     case ACT_NONE:
     case ACT_LIBEDIT:
+    case ACT_ATTACH:
     case ACT_NEW:
     case ACT_THINK:
     case ACT_SYSTEM:
@@ -1025,6 +1039,7 @@ static void app_free(struct app *a)
     keyin_free(a->input);
     search_free(a->search);
     sessions_free(a);
+    text_rows_free(&a->panel);
     text_rows_free(&a->help);
     buf_free(&a->query);
     buf_free(&a->note);

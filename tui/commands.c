@@ -106,6 +106,38 @@ static void export_to(struct app *a, char *args)
     buf_free(&b);
 }
 
+/* Puts a file into the draft, with its name before it; false: it stays a command. */
+static bool attach(struct app *a, const char *name)
+{
+    struct err e = ERR_INIT;
+    struct buf b = BUF_INIT;
+    const char *home = getenv("HOME");
+    char *path =
+        name[0] == '~' && name[1] == '/' && home ? io_join(home, name + 2) : mem_strdup(name);
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    buf_printf(&b, "File %s:\n", base);
+    const size_t head = b.len;
+    int rc = name[0] ? io_read_file(path, CHAT_TEXT_MAX / 2, &b, &e)
+                     : err_set(&e, QE_USAGE, "usage: /attach FILE");
+    if (rc == 0 && b.len == head) {
+        rc = err_set(&e, QE_FORMAT, "%s is empty", path);
+    } else if (rc == 0 && memchr(b.data + head, 0, b.len - head)) {
+        rc = err_set(&e, QE_FORMAT, "%s is no text: it has zero bytes in it", path);
+    }
+    if (rc == 0) {
+        buf_adds(&b, b.data[b.len - 1] == '\n' ? "" : "\n");
+        rc = composer_attach(a->composer, base, b.data, b.len, &e);
+    }
+    if (rc < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else {
+        app_note(a, R_GOOD, "%s is in the message; Enter sends it", base);
+    }
+    free(path);
+    buf_free(&b);
+    return rc == 0;
+}
+
 static void set(struct app *a, const char *key, const char *value)
 {
     struct err e = ERR_INIT;
@@ -184,6 +216,7 @@ bool command_run(struct app *a, const char *line, size_t n)
         free(copy);
         return false;
     }
+    bool done = true;
     switch (act->act) {
     case ACT_NEW:
         new_chat(a);
@@ -212,6 +245,12 @@ bool command_run(struct app *a, const char *line, size_t n)
         }
         break;
     }
+    case ACT_ATTACH:
+        done = attach(a, rest_of(args));
+        break;
+    case ACT_STATS:
+        screen_panel(a);
+        break;
     case ACT_SESSIONS:
         sessions_open(a);
         break;
@@ -238,7 +277,7 @@ bool command_run(struct app *a, const char *line, size_t n)
         break;
     }
     free(copy);
-    return true;
+    return done;
 }
 
 void command_editor(struct app *a)

@@ -58,6 +58,7 @@ struct composer {
     bool pending; /* … waiting for a key */
     bool give_up;
     struct buf chips[COMPOSER_CHIPS];
+    char *chip_name[COMPOSER_CHIPS]; /* of a file, harmless to show; NULL: a paste */
     size_t n_chips;
     struct undo undo[UNDO_MAX];
     size_t n_undo;
@@ -294,6 +295,10 @@ static void chip_label(const struct composer *c, size_t i, char out[64])
         snprintf(size, sizeof size, "%zu KB", b->len / 1024);
     } else {
         snprintf(size, sizeof size, "%zu MB", b->len >> 20);
+    }
+    if (c->chip_name[i]) {
+        snprintf(out, 64, "[file %s, %s]", c->chip_name[i], size);
+        return;
     }
     snprintf(out, 64, "[paste %zu: %zu line%s, %s]", i + 1, rows, rows == 1 ? "" : "s", size);
 }
@@ -866,6 +871,29 @@ static bool plain_paste(const char *p, size_t n)
     return rows <= COMPOSER_CHIP_ROWS;
 }
 
+static int add_chip(struct composer *c, const char *name, const char *p, size_t n, struct err *e)
+{
+    if (c->n_chips == COMPOSER_CHIPS || draft_bytes(c) + 4 > COMPOSER_DRAFT_MAX) {
+        return err_set(e, QE_NOMEM, "no room for another paste or file (%d in one message)",
+                       COMPOSER_CHIPS);
+    }
+    buf_add(&c->chips[c->n_chips], p, n);
+    if (name) {
+        struct buf b = BUF_INIT;
+        text_filter(name, strlen(name), false, NULL, &b);
+        size_t fit = b.len < 40 ? b.len : 40; /* room for the label's other words */
+        while (fit < b.len && fit > 0 && ((unsigned char)b.data[fit] & 0xC0) == 0x80) {
+            fit--;
+        }
+        c->chip_name[c->n_chips] = mem_strndup(b.data ? b.data : "", fit);
+        buf_free(&b);
+    }
+    const wchar_t s[2] = {(wchar_t)(CHIP_FIRST + c->n_chips), 0};
+    c->n_chips++;
+    el_winsertstr(c->el, s);
+    return 0;
+}
+
 int composer_paste(struct composer *c, const char *p, size_t n, struct err *e)
 {
     if (n == 0 || c->inside) {
@@ -879,15 +907,16 @@ int composer_paste(struct composer *c, const char *p, size_t n, struct err *e)
         free(w);
         return 0;
     }
-    if (c->n_chips == COMPOSER_CHIPS || draft_bytes(c) + 4 > COMPOSER_DRAFT_MAX) {
-        return err_set(e, QE_NOMEM, "no room for another paste (%d in one message)",
-                       COMPOSER_CHIPS);
+    return add_chip(c, NULL, p, n, e);
+}
+
+int composer_attach(struct composer *c, const char *name, const char *p, size_t n, struct err *e)
+{
+    if (c->inside) {
+        return 0;
     }
-    buf_add(&c->chips[c->n_chips], p, n);
-    wchar_t s[2] = {(wchar_t)(CHIP_FIRST + c->n_chips), 0};
-    c->n_chips++;
-    el_winsertstr(c->el, s);
-    return 0;
+    undo_mark(c);
+    return add_chip(c, name, p, n, e);
 }
 
 bool composer_pending(const struct composer *c)
@@ -932,14 +961,21 @@ void composer_display(const struct composer *c, struct buf *out)
     }
 }
 
+static void drop_chips(struct composer *c)
+{
+    for (size_t i = 0; i < c->n_chips; i++) {
+        buf_free(&c->chips[i]);
+        free(c->chip_name[i]);
+        c->chip_name[i] = NULL;
+    }
+    c->n_chips = 0;
+}
+
 void composer_clear(struct composer *c)
 {
     el_set(c->el, EL_UNBUFFERED, 0);
     el_set(c->el, EL_UNBUFFERED, 1);
-    for (size_t i = 0; i < c->n_chips; i++) {
-        buf_free(&c->chips[i]);
-    }
-    c->n_chips = 0;
+    drop_chips(c);
     undo_drop(c);
     c->hist_at = history_count(c->hist);
     free(c->killed); /* it may hold a chip that is gone */
@@ -1055,9 +1091,7 @@ void composer_free(struct composer *c)
         close(c->slave);
         close(c->master);
     }
-    for (size_t i = 0; i < c->n_chips; i++) {
-        buf_free(&c->chips[i]);
-    }
+    drop_chips(c);
     undo_drop(c);
     free(c->killed);
     buf_free(&c->stash);

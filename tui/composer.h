@@ -30,6 +30,8 @@ bool composer_is_vi(const struct composer *c);
 int composer_key(struct composer *c, const struct key *k, struct err *e);
 /* Inserts pasted bytes, as text or as a chip. */
 int composer_paste(struct composer *c, const char *p, size_t n, struct err *e);
+/* Inserts a file as a chip that shows its name. QE_NOMEM: there is no room. */
+int composer_attach(struct composer *c, const char *name, const char *p, size_t n, struct err *e);
 /* Enter: turns a backslash before the cursor into a new line and returns
  * false; true means send. */
 bool composer_enter(struct composer *c);

@@ -25,6 +25,7 @@ enum action {
     ACT_BOTTOM,
     ACT_FOCUS,
     ACT_FIND,
+    ACT_STATS,
     ACT_SESSIONS,
     /* composer */
     ACT_SEND,
@@ -49,6 +50,7 @@ enum action {
     ACT_FIND_OLDER,
     ACT_FIND_NEWER,
     /* commands without a key */
+    ACT_ATTACH,
     ACT_NEW,
     ACT_THINK,
     ACT_SYSTEM,

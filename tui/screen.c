@@ -12,9 +12,10 @@
 #include "tui/app.h"
 #include "tui/term.h"
 
-#define MIN_ROWS 10
-#define MIN_COLS 40
-#define LIST_MAX 14
+#define MIN_ROWS   10
+#define MIN_COLS   40
+#define LIST_MAX   14
+#define PANEL_FROM 110 /* columns */
 
 struct layout {
     int title, body, body_rows, rule, composer, composer_rows, queued, status, hints;
@@ -171,6 +172,33 @@ static void draw_help(struct app *a, const struct layout *l)
                    last > 0 ? "Up Down scroll, Esc closes" : "Esc closes");
 }
 
+static void draw_panel(struct app *a, const struct layout *l, int x, int width)
+{
+    const bool side = x > 0;
+    text_rows_truncate(&a->panel, 0);
+    panel_layout(&a->gauges, &a->status.chat, &a->status.model, &a->theme, width - side, &a->panel);
+    for (int i = 0; i < l->body_rows; i++) {
+        if (side) {
+            (void)text_put(&a->theme, l->body + i, x, 1, R_BORDER, theme_glyph(&a->theme, G_VLINE));
+        }
+        text_draw_row(&a->theme, l->body + i, x + side, width - side, &a->panel, (size_t)i, 0);
+    }
+    if (!side) {
+        text_blank(&a->theme, l->rule - 1, 0, COLS);
+        (void)text_put(&a->theme, l->rule - 1, 1, COLS - 1, R_STRONG, "Esc closes");
+    }
+}
+
+void screen_panel(struct app *a)
+{
+    if (COLS >= PANEL_FROM) {
+        a->no_panel = !a->no_panel;
+        a->overlay = a->overlay == OV_STATS ? OV_NONE : a->overlay;
+    } else {
+        a->overlay = a->overlay == OV_STATS ? OV_NONE : OV_STATS;
+    }
+}
+
 static void draw_too_small(const struct app *a)
 {
     char s[64];
@@ -221,24 +249,31 @@ static void draw_all(struct app *a)
         composer_layout(a->composer, &a->theme, COLS - 4, &cur_row, &cur_col);
     struct layout l = layout_of(a, (int)(rows->n_rows < 100 ? rows->n_rows : 100));
     int cy = l.composer;
+    const bool panel = COLS >= PANEL_FROM && !a->no_panel && a->overlay != OV_HELP;
+    const int body_cols = panel ? COLS - PANEL_WIDTH : COLS;
     a->status.focus_transcript = a->focus;
     if (l.title >= 0) {
         status_draw_title(&a->status, &a->theme, l.title, COLS);
     }
     if (a->overlay == OV_HELP) {
         draw_help(a, &l);
+    } else if (a->overlay == OV_STATS && !panel) {
+        draw_panel(a, &l, 0, COLS);
     } else if (transcript_is_empty(a->transcript)) {
-        status_draw_welcome(&a->status, &a->theme, l.body, l.body_rows, COLS);
+        status_draw_welcome(&a->status, &a->theme, l.body, l.body_rows, body_cols);
         a->below = 0;
     } else {
-        a->below = transcript_draw(a->transcript, &a->theme, l.body, l.body_rows, COLS);
+        a->below = transcript_draw(a->transcript, &a->theme, l.body, l.body_rows, body_cols);
         if (a->below > 0) {
             char s[64];
             snprintf(s, sizeof s, " %s %d more row%s, ^End follows ",
                      theme_glyph(&a->theme, G_DOWN), a->below, a->below == 1 ? "" : "s");
             int w = text_cells(s, strlen(s));
-            (void)text_put(&a->theme, l.rule - 1, COLS - w, w, R_STRONG | STYLE_REVERSE, s);
+            (void)text_put(&a->theme, l.rule - 1, body_cols - w, w, R_STRONG | STYLE_REVERSE, s);
         }
+    }
+    if (panel) {
+        draw_panel(a, &l, body_cols, PANEL_WIDTH);
     }
     status_draw_rule(&a->status, &a->theme, l.rule, COLS);
     draw_composer(a, &l, rows, cur_row, &cy);
@@ -280,6 +315,7 @@ void screen_draw(struct app *a)
     } else {
         chat_view(a->chat, &a->status.chat);
     }
+    app_gauges(a, false);
     draw_all(a);
     wnoutrefresh(stdscr);
     int64_t took = term_update();

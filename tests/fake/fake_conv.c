@@ -37,6 +37,7 @@ struct conv {
     int fd;
     struct node *first, *last;
     struct view_model model;
+    struct view_spec spec; /* under lock */
     struct chat *chat;
     char *prompt; /* waiting for the engine */
     size_t n_prompt;
@@ -86,6 +87,16 @@ static void post_text(struct chat *t, enum conv_event_kind kind, const char *p, 
     t->view.output_tokens++;
     t->view.context_used++;
     t->view.tok_s = 100;
+    struct view_spec *s = &t->conv->spec;
+    s->rounds[VS_MTP]++;
+    s->tokens[VS_MTP] += 3;
+    for (int i = 0; i < 3; i++) {
+        s->drafted[VS_MTP][i]++;
+        s->accepted[VS_MTP][i] += i < 2;
+    }
+    s->draft_s += 0.002;
+    s->verify_s += 0.012;
+    s->host_s += 0.001;
     pthread_mutex_unlock(&t->conv->lock);
     post(t->conv, ev, p, n);
 }
@@ -313,6 +324,14 @@ void conv_view_model(const struct conv *c, struct view_model *out)
     struct conv *w = (struct conv *)c;
     pthread_mutex_lock(&w->lock);
     *out = c->model;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void conv_view_spec(const struct conv *c, struct view_spec *out)
+{
+    struct conv *w = (struct conv *)c;
+    pthread_mutex_lock(&w->lock);
+    *out = c->spec;
     pthread_mutex_unlock(&w->lock);
 }
 

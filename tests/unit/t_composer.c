@@ -266,6 +266,37 @@ static void test_history(void **state)
     end(&w);
 }
 
+/* A file's chip has its name, made harmless. */
+static void test_files(void **state)
+{
+    (void)state;
+    struct world w;
+    struct buf shown = BUF_INIT;
+    struct buf text = BUF_INIT;
+    begin(&w, false);
+    assert_int_equal(composer_attach(w.c, "a\x1b[2J.c", "File\n", 5, NULL), 0);
+    assert_int_equal(composer_attach(w.c,
+                                     "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
+                                     "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
+                                     "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4xx\xc3\xa4.txt",
+                                     "2\n", 2, NULL),
+                     0);
+    composer_display(w.c, &shown);
+    composer_text(w.c, &text);
+    assert_memory_equal(text.data, "File\n2\n", 7);
+    assert_non_null(strstr(shown.data, "[file a␛[2J.c, 5 bytes]"));
+    assert_true(utf8_valid(shown.data, shown.len));
+    composer_clear(w.c);
+    composer_paste(w.c, "1\n2\n3\n", 6, NULL);
+    for (int i = 0; i < COMPOSER_CHIPS; i++) {
+        assert_int_equal(composer_attach(w.c, "f", "x", 1, NULL), 0);
+    }
+    assert_int_equal(composer_attach(w.c, "f", "x", 1, NULL), QE_NOMEM);
+    buf_free(&shown);
+    buf_free(&text);
+    end(&w);
+}
+
 /* A draft of any length can be got back, as a chip. */
 static void test_history_long(void **state)
 {
@@ -435,10 +466,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_editing),      cmocka_unit_test(test_clusters),
         cmocka_unit_test(test_lines),        cmocka_unit_test(test_chips),
-        cmocka_unit_test(test_limit),        cmocka_unit_test(test_undo),
-        cmocka_unit_test(test_history),      cmocka_unit_test(test_history_long),
-        cmocka_unit_test(test_history_file), cmocka_unit_test(test_vi),
-        cmocka_unit_test(test_quoted),       cmocka_unit_test(test_random_keys),
+        cmocka_unit_test(test_files),        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_undo),         cmocka_unit_test(test_history),
+        cmocka_unit_test(test_history_long), cmocka_unit_test(test_history_file),
+        cmocka_unit_test(test_vi),           cmocka_unit_test(test_quoted),
+        cmocka_unit_test(test_random_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
