@@ -186,42 +186,44 @@ static __device__ __forceinline__ struct gdn_room gdn_room_at(uint8_t *p, int ro
     return r;
 }
 
-/* The activations of rows from `first`, n of them, of a head or, HALVES 2, half a head, whose
- * outputs are in x: by the warps in turn. */
-template <int WARPS, int HALVES, typename PORTS>
+/* The activations of rows from `first`, n of them, whose outputs are in x, by the warps in turn. */
+template <int WARPS, typename PORTS>
 static __device__ __forceinline__ void gdn_put_rows(const struct cu_gdn &g, const float *x, int h,
-                                                    int half, int first, int n, int warp, int lane,
+                                                    int first, int n, int warp, int lane,
                                                     const PORTS &ports)
 {
-    constexpr int ROWS = CU_ROWS / WARPS;
-    const int at = 4 * (lane + 16 * half);
-    float ss[ROWS];
 #pragma unroll
-    for (int j = 0; j < ROWS; j++) {
-        const int i = warp + j * WARPS;
-        ss[j] = 0;
-        if (HALVES == 2 && i < n) {
-            const float *o = x + i * GDN_LD + lane % 16 * 4;
-            ss[j] = gdn_half_sum(gdn_squares(*(const float4 *)o));
-            if (lane == 0) {
-                ports.tell(first + i, h, half, ss[j]);
-            }
-        }
-    }
-#pragma unroll
-    for (int j = 0; j < ROWS; j++) {
+    for (int j = 0; j < CU_ROWS / WARPS; j++) {
         const int i = warp + j * WARPS;
         const float *o = x + i * GDN_LD + 4 * lane;
-        if (HALVES == 1 && i < n) {
+        if (i < n) {
             ports.put(first + i, h, lane,
                       gdn_pack(gdn_gated_norm(*(const float4 *)o, *(const float4 *)(o + GDN_CH),
-                                              *(const float4 *)(g.gnorm + at), g.eps)));
-        } else if (i < n && lane < 16) {
-            ports.put(first + i, h, lane + 16 * half,
-                      gdn_pack(gdn_gated(*(const float4 *)o, *(const float4 *)(o + GDN_CH),
-                                         *(const float4 *)(g.gnorm + at),
-                                         ss[j] + ports.told(first + i, h, 1 - half), g.eps)));
+                                              *(const float4 *)(g.gnorm + 4 * lane), g.eps)));
         }
+    }
+}
+
+/* The same of half a head: a row by half a warp, so that a warp waits once for the other half's
+ * sums. */
+template <int WARPS, typename PORTS>
+static __device__ __forceinline__ void gdn_put_half_rows(const struct cu_gdn &g, const float *x,
+                                                         int h, int half, int first, int n,
+                                                         int warp, int lane, const PORTS &ports)
+{
+    static_assert(2 * WARPS == CU_ROWS, "two rows of a warp");
+    const int i = warp + lane / 16 * WARPS, at = lane % 16 + 16 * half;
+    const float *o_at = x + i * GDN_LD + lane % 16 * 4;
+    const float4 o = i < n ? *(const float4 *)o_at : make_float4(0, 0, 0, 0);
+    const float ss = gdn_half_sum(gdn_squares(o));
+    if (i < n) {
+        if (lane % 16 == 0) {
+            ports.tell(first + i, h, half, ss);
+        }
+        const float4 z = *(const float4 *)(o_at + GDN_CH);
+        const float4 gnorm = *(const float4 *)(g.gnorm + 4 * at);
+        const float all = ss + ports.told(first + i, h, 1 - half);
+        ports.put(first + i, h, at, gdn_pack(gdn_gated(o, z, gnorm, all, g.eps)));
     }
 }
 
@@ -278,6 +280,12 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
             old[j][2] = ld_l2_f32(conv_old + ch + 2 * channels);
         }
     }
+    const int gate_row = THREADS - 1 - tid;
+    float a_log = 0, dt_bias = 0;
+    if (HALVES == 2 && gate_row < CU_ROWS) { /* later it would be waited for */
+        a_log = g.a_log[h];
+        dt_bias = g.dt_bias[h];
+    }
 
     before();
     int n = span.n;
@@ -294,7 +302,6 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
             z[i] = ports.ask4(span.first + warp + i * WARPS, z_col);
         }
     }
-    const int gate_row = THREADS - 1 - tid;
     const int gate_col[2] = {g.col_b + h, g.col_a + h};
     typename PORTS::asked gate[2][1] = {};
     if (gate_row < n) {
@@ -359,7 +366,8 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
         ports.settle(gate, span.first + gate_row, 1, gate_col, 2);
         const float beta = ports.value(gate[0][0]), a = ports.value(gate[1][0]);
         room.coef[gate_row].beta = gdn_beta(beta);
-        room.coef[gate_row].decay = expf(gdn_log_decay(g.a_log[h], a, g.dt_bias[h]));
+        room.coef[gate_row].decay = expf(HALVES == 2 ? gdn_log_decay(a_log, a, dt_bias)
+                                                     : gdn_log_decay(g.a_log[h], a, g.dt_bias[h]));
         if (record && half == 0) {
             record[(size_t)gate_row * record_ld + channels + h] = beta;
             record[(size_t)gate_row * record_ld + channels + g.v_heads + h] = a;
@@ -425,7 +433,11 @@ static __device__ __forceinline__ void gdn_item(const struct cu_batch &b, const 
         if (r == n - 1) { /* whoever waits for the output waits no longer than that */
             if (g.act.x) {
                 __syncwarp();
-                gdn_put_rows<WARPS, HALVES>(g, x, h, half, span.first, n, warp, lane, ports);
+                if constexpr (HALVES == 2) {
+                    gdn_put_half_rows<WARPS>(g, x, h, half, span.first, n, warp, lane, ports);
+                } else {
+                    gdn_put_rows<WARPS>(g, x, h, span.first, n, warp, lane, ports);
+                }
             }
             if (p.hold) {
                 break;
