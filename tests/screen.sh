@@ -9,6 +9,7 @@ wait_for 'fake q8, on cpu script'
 must ' quasar +fake q8  cpu script  F1 help'
 must '^ ctx 0/4.1K .* 0%   - t/s'
 must 'Enter +send the message'
+must 'F4 +go on with an earlier conversation'
 must '\^D quit$'
 result 'start: what runs, what to press'
 

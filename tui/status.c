@@ -265,8 +265,9 @@ void status_draw_welcome(const struct status *s, const struct theme *th, int y, 
         {R_TEXT, "Enter", "send the message"},
         {R_TEXT, "Alt-Enter", "new line (or a backslash, then Enter)"},
         {R_TEXT, "Esc", "stop the answer"},
-        {R_TEXT, "/", "commands: /new /think /set /export ..."},
+        {R_TEXT, "/", "commands: /attach /edit /find /new /set ..."},
         {R_TEXT, "F1", "every key"},
+        {R_TEXT, "F4", "go on with an earlier conversation"},
         {R_TEXT, "^D", "quit"},
     };
     int n = (int)(sizeof rows / sizeof *rows);
