@@ -176,8 +176,24 @@ result 'commands'
 key F1
 wait_for 'While typing'
 must '\^R +search earlier prompts'
+must_not 'answer the question again'
 key PageDown
-wait_for 'In the transcript|Anywhere'
+wait_for 'draw everything again'
+key Escape
+wait_not 'Esc closes'
+key Tab
+wait_for 'Esc back'
+key ?
+wait_for 'In the transcript'
+must 'answer the question again'
+must_not 'While typing'
+key Escape
+key Escape
+wait_for 'Enter send'
+say /help
+wait_for 'While typing'
+key PageDown
+wait_for 'answer the question again'
 key Escape
 wait_not 'Esc closes'
 result 'help'

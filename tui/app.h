@@ -49,6 +49,7 @@ struct app {
     enum overlay overlay;
     struct text_rows help; /* OV_HELP */
     int help_top, help_width;
+    unsigned help_ctx;   /* of which keys it tells */
     struct buf query;    /* OV_HISTORY, OV_FIND */
     size_t pick;         /* entry chosen in a list, from its top */
     struct key prefix;   /* first key of a chord */

@@ -193,8 +193,9 @@ static void branch_by_number(struct app *a, const struct key_action *act, const 
 
 void command_help(struct app *a, unsigned ctx)
 {
-    (void)ctx;
     a->overlay = OV_HELP;
+    a->help_ctx = ctx;
+    a->help_width = 0;
     a->help_top = 0;
 }
 

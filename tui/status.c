@@ -227,9 +227,9 @@ void status_draw_hints(const struct status *s, const struct theme *th, int y, in
         "^D quit",    "Tab transcript",     "^G editor",  NULL};
     static const char *const busy[] = {"Esc stop",    "Enter queue", "Tab transcript",
                                        "PgUp scroll", "F1 help",     NULL};
-    static const char *const focus[] = {"Up Down message", "/ find", "e edit",    "r again",
-                                        "b branch",        "y copy", "z thought", "? keys",
-                                        "Esc back",        NULL};
+    static const char *const focus[] = {"Up Down message", "/ find",   "e edit",   "r again",
+                                        "b branch",        "y copy",   "Esc back", "? keys",
+                                        "z thought",       "g G ends", NULL};
     const char *const *h = s->focus_transcript                           ? focus
                            : s->phase == P_IDLE || s->phase == P_LOADING ? idle
                                                                          : busy;
