@@ -1,6 +1,7 @@
 /* Speculation on the demo model says what plain decoding says, greedily: every drafter at
  * every depth, each from one prefill, on the prompts of tests/prompts. QUASAR_LONG: 20
- * prompts of 256 tokens, depths 1 to 12; else a few. */
+ * prompts of 256 tokens, depths 1 to 12; else a few. QUASAR_PART=I/N: of N processes that
+ * share the prompts this is number I, from 0. */
 #include "config.h"
 
 #include "engine/load.h"
@@ -76,6 +77,17 @@ static int go_on(struct engine *g, int base, struct spec *spec, const struct pro
     return rounds;
 }
 
+/* Whether prompt i is this process's. */
+static bool mine(int i)
+{
+    const char *part = getenv("QUASAR_PART");
+    int number = 0, of = 1;
+    if (part && (sscanf(part, "%d/%d", &number, &of) != 2 || of < 1)) {
+        fail_msg("QUASAR_PART is I/N, not %s", part);
+    }
+    return i % of == number;
+}
+
 static void every_depth(void **state)
 {
     (void)state;
@@ -87,6 +99,9 @@ static void every_depth(void **state)
     struct engine *g = engine_of(m);
     for (int i = 0; i < n_prompts; i += is_long() ? 1 : 2 * STRIDE) {
         const struct prompt *p = &prompts[i];
+        if (!mine(i)) {
+            continue;
+        }
         const int32_t last = p->n - 1;
         const struct engine_prefill f = {
             .tokens = p->ids, .n = p->n, .want = &last, .n_want = 1, .seq = 0};
