@@ -758,12 +758,12 @@ static __device__ __forceinline__ void patch(enum be_kv kv, const unsigned char 
     const int first = f.f0 > pos ? f.f0 - pos : 0;
     const int past = f.f1 - pos, end = (past + 31) & ~31;
     if (F8 == AT_PACKED) {
-        for (int row = first + tid / 32; row < HALF && row < end; row += BY) {
-            struct kv_lane v = {{0, 0}, 0};
-            if (row < past) {
-                v = kv_kept(from + (pos + row - f.f0) * KV_FRESH, tid % 32);
-            }
-            kv_put(kv, which, slot, row, tid % 32, v);
+        for (int row = first + tid / 32; row < HALF && row < past; row += BY) {
+            kv_put(kv, which, slot, row, tid % 32,
+                   kv_kept(from + (pos + row - f.f0) * KV_FRESH, tid % 32));
+        }
+        for (int row = (past > 0 ? past : 0) + tid; row < HALF && row < end; row += BY * 32) {
+            kv_put_zeros(kv, which, slot, row);
         }
     }
     for (int i = F8 == AT_PACKED ? HALF * units : first * units + tid;

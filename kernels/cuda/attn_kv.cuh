@@ -340,6 +340,24 @@ static __device__ __noinline__ void kv_put(enum be_kv kv, bool value, unsigned c
     }
 }
 
+/* Makes row r of a tile zeros by its scales alone, whatever its codes are; by one thread. */
+static __device__ __forceinline__ void kv_put_zeros(enum be_kv kv, bool value, unsigned char *tile,
+                                                    int r)
+{
+    if (kv == BE_KV_K8V4 && value) {
+        for (int i = 0; i < 16; i++) {
+            tile[KVL_B4_STEP + kv_plane(i, r)] = 0;
+        }
+    } else if (kv == BE_KV_K8V4) {
+        *(uint4 *)(tile + KVL_B8_STEP + r * 16) = make_uint4(0, 0, 0, 0);
+    } else if (value) {
+        *(uint16_t *)(tile + KVL_T3_SCALE + kv_plane(0, r) * 2) = 0;
+        *(uint16_t *)(tile + KVL_T3_SCALE + kv_plane(1, r) * 2) = 0;
+    } else {
+        *(uint32_t *)(tile + (kv == BE_KV_K5V3 ? KVL_T5_SCALE : KVL_T3_SCALE) + r * 4) = 0;
+    }
+}
+
 /* The tile of a head's keys (values) in a page that has row `row` of it. */
 static __device__ __forceinline__ unsigned char *kv_tile(const struct attn_in &in, enum be_kv kv,
                                                          int page, bool value, int head, int row)
