@@ -127,17 +127,19 @@ static void gated_norm(const struct head *h, int t, const float *o)
 /* Columns that a step works on at a time. */
 enum { VECTORS = V16_TILE > 1 ? 4 : 2, COLUMNS = 16 * VECTORS };
 
-/* What the rows of a step do to a head's state. */
+/* What rows of a step from `first` do to a head's state; first < 0: nothing yet. */
 struct gates {
+    int first;
     float decay[BE_MAX_ROWS], beta[BE_MAX_ROWS];
 };
 
 static void gates_of(const struct head *h, int t, int n, struct gates *g)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && g->first != t; i++) {
         g->decay[i] = expf(decay_of(h, t + i));
         g->beta[i] = beta_of(h, t + i);
     }
+    g->first = t;
 }
 
 /* One row of some columns, s[key * ld + column]: the state is written, read with q into
@@ -172,11 +174,11 @@ ALWAYS_INLINE void step_row(float *s, const size_t ld, const float *k, const flo
     }
 }
 
-/* Rows t .. t + n of some columns. Outputs go to o[row * ldo]; next: memory wanted
- * after this. */
-ALWAYS_INLINE void step_columns(const struct head *h, const struct gates *g, int t, int n,
-                                int column, float *s, const size_t ld, const bool outputs, float *o,
-                                size_t ldo, const float *next)
+/* Rows t .. t + n of some columns, as many as have gates. Outputs go to o[row * ldo]; next:
+ * memory wanted after this. */
+ALWAYS_INLINE void few_rows(const struct head *h, const struct gates *g, int t, int n, int column,
+                            float *s, const size_t ld, const bool outputs, float *o, size_t ldo,
+                            const float *next)
 {
     v16 acc[VECTORS];
     const v16 decay = v16_set1(g->decay[0]);
@@ -228,14 +230,26 @@ ALWAYS_INLINE void step_columns(const struct head *h, const struct gates *g, int
     }
 }
 
+/* The same for any number of rows, whose gates become those of the last. */
+ALWAYS_INLINE void step_columns(const struct head *h, struct gates *g, int t, int n, int column,
+                                float *s, const size_t ld, const bool outputs, float *o, size_t ldo,
+                                const float *next)
+{
+    for (int i = 0; i < n; i += BE_MAX_ROWS) {
+        const int m = n - i < BE_MAX_ROWS ? n - i : BE_MAX_ROWS;
+        gates_of(h, t + i, m, g);
+        few_rows(h, g, t + i, m, column, s, ld, outputs, outputs ? o + (size_t)i * ldo : NULL, ldo,
+                 i + m == n ? next : NULL);
+    }
+}
+
 /* Rows t .. t + n. With scratch the state is worked on there and stays. */
 static void steps(const struct head *h, int t, int n, float *scratch)
 {
     const struct gdn_args *a = h->a;
     const size_t ldo = (size_t)a->v_heads * D;
     float *y = a->y + (size_t)t * ldo + (size_t)h->index * D;
-    struct gates g;
-    gates_of(h, t, n, &g);
+    struct gates g = {.first = -1};
     for (int c = 0; c < D; c += COLUMNS) {
         float *s = h->s + c;
         if (scratch) {
@@ -406,8 +420,7 @@ void ISA(gdn_fold)(const struct gdn_args *a, int tid, int nt)
     for (int unit = tid; unit < a->n_spans * a->v_heads; unit += nt) {
         const struct gdn_span *sp = &a->span[unit / a->v_heads];
         const struct head h = head_of(a, sp, unit % a->v_heads);
-        struct gates g;
-        gates_of(&h, sp->first, sp->n, &g);
+        struct gates g = {.first = -1};
         for (int c = 0; sp->n > 0 && c < D; c += COLUMNS) {
             step_columns(&h, &g, sp->first, sp->n, c, h.s + c, D, false, NULL, 0, NULL);
         }
