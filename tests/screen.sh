@@ -198,6 +198,48 @@ key Escape
 wait_not 'Esc closes'
 result 'help'
 
+text 'one'
+wait_for '^ > one'
+key F1
+wait_for 'While typing'
+key End
+wait_for '/quit +leave'
+key Home
+wait_for 'While typing'
+key F1
+wait_not 'Esc closes'
+key F1
+wait_for 'While typing'
+text re
+wait_for '^ > onere'
+must_not 'Esc closes'
+key C-u
+wait_not '^ > one'
+key F1
+wait_for 'While typing'
+key C-d
+wait_for 'draw everything again'
+text 'r' # no command here
+wait_for '^ > r$'
+must_not 'Esc closes'
+must '── idle'
+key BSpace
+key Tab
+wait_for 'Esc back'
+key F1
+wait_for 'In the transcript'
+key q
+wait_not 'Esc closes'
+must 'Esc back'
+key '?'
+wait_for 'In the transcript'
+key Z
+wait_not 'Esc closes'
+must 'Esc back'
+key Escape
+wait_for 'Enter send'
+result 'a key that is none of the help closes it and goes where the focus was'
+
 key C-r
 wait_for 'history: '
 text setti

@@ -568,19 +568,56 @@ static bool list_key(struct app *a, const struct key *k)
     return true;
 }
 
+/* Keys of the help; false: it is closed, and the key goes where the focus is. */
+static bool help_key(struct app *a, const struct key *k)
+{
+    bool is_prefix = false;
+    const struct key none = {.type = K_NONE};
+    const enum action here =
+        keys_lookup(a->focus ? CTX_TRANSCRIPT : CTX_COMPOSER, &none, k, &is_prefix);
+    switch (keys_lookup(CTX_HELP, &none, k, &is_prefix)) {
+    case ACT_PREV_BLOCK:
+        a->help_top--;
+        return true;
+    case ACT_NEXT_BLOCK:
+        a->help_top++;
+        return true;
+    case ACT_PAGE_UP:
+        a->help_top -= screen_page(a);
+        return true;
+    case ACT_PAGE_DOWN:
+        a->help_top += screen_page(a);
+        return true;
+    case ACT_TOP:
+        a->help_top = 0;
+        return true;
+    case ACT_BOTTOM:
+        a->help_top = (int)a->help.n_rows; /* as far as there is something to show */
+        return true;
+    case ACT_REDRAW:
+        a->redraw = true;
+        return true;
+    case ACT_SUSPEND:
+        suspend(a);
+        return true;
+    case ACT_NONE:
+        a->overlay = OV_NONE;
+        return here == ACT_HELP || here == ACT_BACK; /* what opened it, or leaves */
+    default:                                         /* it is closed */
+        a->overlay = OV_NONE;
+        a->last_esc = false;
+        return true;
+    }
+}
+
 static void do_action(struct app *a, enum action act, bool was_armed, bool was_esc)
 {
-    bool help = a->overlay == OV_HELP;
     switch (act) {
     case ACT_STOP_OR_QUIT:
         stop_or_quit(a, was_armed);
         break;
     case ACT_HELP:
-        if (help) {
-            a->overlay = OV_NONE;
-        } else {
-            command_help(a, a->focus ? CTX_TRANSCRIPT : CTX_COMPOSER);
-        }
+        command_help(a, a->focus ? CTX_TRANSCRIPT : CTX_COMPOSER);
         break;
     case ACT_REDRAW:
         a->redraw = true;
@@ -589,15 +626,9 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         suspend(a);
         break;
     case ACT_PAGE_UP:
-    case ACT_PAGE_DOWN: {
-        int rows = screen_page(a) * (act == ACT_PAGE_UP ? -1 : 1);
-        if (help) {
-            a->help_top += rows;
-        } else {
-            transcript_scroll(a->transcript, rows);
-        }
+    case ACT_PAGE_DOWN:
+        transcript_scroll(a->transcript, screen_page(a) * (act == ACT_PAGE_UP ? -1 : 1));
         break;
-    }
     case ACT_TOP:
         transcript_top(a->transcript);
         break;
@@ -644,11 +675,7 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         break;
     case ACT_PREV_BLOCK:
     case ACT_NEXT_BLOCK:
-        if (help) {
-            a->help_top += act == ACT_PREV_BLOCK ? -1 : 1;
-        } else {
-            transcript_select(a->transcript, act == ACT_PREV_BLOCK ? -1 : 1);
-        }
+        transcript_select(a->transcript, act == ACT_PREV_BLOCK ? -1 : 1);
         break;
     case ACT_FOLD:
         transcript_fold(a->transcript);
@@ -686,13 +713,9 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         find_step(a, act == ACT_FIND_OLDER ? -1 : 1);
         break;
     case ACT_BACK:
-        if (help) {
-            a->overlay = OV_NONE;
-        } else {
-            find_close(a);
-            a->focus = false;
-            transcript_select(a->transcript, 0);
-        }
+        find_close(a);
+        a->focus = false;
+        transcript_select(a->transcript, 0);
         break;
     case ACT_NONE:
     case ACT_LIBEDIT:
@@ -756,11 +779,10 @@ static void on_key(struct app *a, const struct key *k)
     a->quit_armed = false;
     a->last_esc = k->type == K_ESC && k->mods == 0;
     buf_truncate(&a->note, 0);
-    if (list_key(a, k)) {
+    if (list_key(a, k) || (a->overlay == OV_HELP && help_key(a, k))) {
         return;
     }
-    bool reading = a->focus || a->overlay == OV_HELP;
-    enum key_ctx ctx = reading ? CTX_TRANSCRIPT : CTX_COMPOSER;
+    enum key_ctx ctx = a->focus ? CTX_TRANSCRIPT : CTX_COMPOSER;
     struct key prefix = a->prefix;
     bool is_prefix = false;
     a->prefix.type = K_NONE;
@@ -776,7 +798,7 @@ static void on_key(struct app *a, const struct key *k)
         do_action(a, act, was_armed, was_esc);
         return;
     }
-    if (reading) {
+    if (a->focus) {
         /* typing goes where one types */
         if ((k->type == K_CHAR && k->mods == 0) || k->type == K_PASTE) {
             app_note(a, R_TEXT, "Esc goes back to the composer");

@@ -63,7 +63,8 @@ enum action {
     ACT_QUIT
 };
 
-enum key_ctx { CTX_COMPOSER = 1, CTX_TRANSCRIPT = 2, CTX_BOTH = 3 };
+/* CTX_HELP: while the help is shown; its keys are told by the help's last line. */
+enum key_ctx { CTX_COMPOSER = 1, CTX_TRANSCRIPT = 2, CTX_BOTH = 3, CTX_HELP = 4 };
 
 struct key_action {
     enum action act;
