@@ -36,7 +36,7 @@ keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1
 XDG_STATE_HOME=$t/state
 export XDG_STATE_HOME
 
-echo 1..83
+echo 1..84
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -54,6 +54,11 @@ in=/dev/null
 go 0 --seed 3 -f "$t/q" && cmp -s "$t/out" "$t/first" && : >"$t/nothing" && go 2 -f "$t/nothing" && one_line "$t/err" &&
     grep -q "the prompt is empty: there is no text in $t/nothing" "$t/err" && go 2 -f - && go 2 -p '' && one_line "$t/err"
 ok '-f reads a file'
+mkfifo "$t/fifo"
+cat "$t/q" >"$t/fifo" &
+go 0 --seed 3 -f "$t/fifo" && cmp -s "$t/out" "$t/first" && go 0 --seed 3 -f /dev/fd/3 3<"$t/q" && cmp -s "$t/out" "$t/first" &&
+    cat "$t/q" | go 0 --seed 3 -f /dev/fd/3 3<&0 && cmp -s "$t/out" "$t/first"
+ok '-f reads a pipe'
 printf 'are in a week?' >"$t/rest"
 in=$t/rest
 go 0 --seed 3 --json -n 1 -p 'How many days' && cp "$t/out" "$t/joined"

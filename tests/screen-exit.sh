@@ -34,6 +34,15 @@ wait_for '^rc=1'
 whole
 result 'a model that cannot be loaded'
 
+mkfifo "$tmp/fifo"
+begin 80 24 "FAKE_HISTORY=$tmp/fifo"
+wait_for 'fifo is not a regular file'
+say hello
+wait_for 'got 5 bytes'
+key Up
+wait_for '^ > hello'
+result 'a pipe in the place of the history'
+
 shell 80 24
 program FAKE_LOAD=slow
 wait_for 'loading the model; you can type already'

@@ -309,6 +309,12 @@ printf 'a\0b' >"$tmp/binary"
 say "/attach $tmp/binary" /attach
 wait_for 'is no text'
 key C-u
+mkfifo "$tmp/fifo"
+for f in "$tmp/fifo" /dev/tty; do
+    say "/attach $f" /attach
+    wait_for "${f##*/} is not a regular file"
+    key C-u
+done
 wait_not '/attach'
 result 'a file is a chip with its name'
 

@@ -96,7 +96,11 @@ struct history *history_create(const char *path, struct err *e)
         return h;
     }
     struct buf b = BUF_INIT;
-    if (io_read_file(path, FILE_MAX, &b, e) == 0) {
+    if (io_read_file(path, FILE_MAX, &b, e) < 0) {
+        /* nor is it added to: what is typed lasts as long as the program */
+        free(h->path);
+        h->path = NULL;
+    } else {
         size_t i = 0;
         while (i < b.len) {
             const char *nl = memchr(b.data + i, '\n', b.len - i);
@@ -148,7 +152,9 @@ int history_add(struct history *h, const char *p, size_t n, struct err *e)
             rc = io_mkdirs(dir, 0700, e);
         }
         free(dir);
-        int fd = rc == 0 ? open(h->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+        int fd = rc == 0
+                     ? open(h->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600)
+                     : -1;
         if (rc == 0 && fd < 0) {
             rc = err_sys(e, QE_IO, errno, "cannot open the prompt history %s", h->path);
         }

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/io.h"
 #include "base/mem.h"
@@ -284,10 +283,6 @@ int conf_load_file(struct conf *c, const char *path, bool optional, struct err *
 {
     struct buf b = BUF_INIT;
     struct err inner = ERR_INIT;
-    struct stat st;
-    if (stat(path, &st) == 0 && S_ISFIFO(st.st_mode)) { /* nobody may ever write */
-        return err_set(e, QE_IO, "%s is not a regular file", path);
-    }
     int rc = io_read_file(path, 1 << 20, &b, &inner);
     if (rc == QE_NOTFOUND && optional) {
         rc = 0;

@@ -42,6 +42,15 @@ static bool io_fault(void)
     return true;
 }
 
+/* True for a regular file and for the null device: what never keeps a reader waiting. */
+static bool io_ends(int fd)
+{
+    struct stat st, null;
+    return fstat(fd, &st) == 0 &&
+           (S_ISREG(st.st_mode) || (S_ISCHR(st.st_mode) && stat("/dev/null", &null) == 0 &&
+                                    S_ISCHR(null.st_mode) && st.st_rdev == null.st_rdev));
+}
+
 int io_map_open(struct io_map *m, const char *path, struct err *e)
 {
     /* a pipe without a writer is refused below, not waited for */
@@ -155,16 +164,29 @@ int io_read_fd(int fd, const char *name, size_t max, struct buf *out, struct err
     return 0;
 }
 
-int io_read_file(const char *path, size_t max, struct buf *out, struct err *e)
+static int read_named(const char *path, int flags, bool any, size_t max, struct buf *out,
+                      struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
     if (fd < 0) {
         bool absent = errno == ENOENT || errno == ENOTDIR;
         return err_sys(e, absent ? QE_NOTFOUND : QE_IO, errno, "cannot open %s", path);
     }
-    int rc = io_read_fd(fd, path, max, out, e);
+    int rc = any || io_ends(fd) ? io_read_fd(fd, path, max, out, e)
+                                : err_set(e, QE_IO, "%s is not a regular file", path);
     close(fd);
     return rc;
+}
+
+int io_read_file(const char *path, size_t max, struct buf *out, struct err *e)
+{
+    /* the open too would wait for the writer of a pipe */
+    return read_named(path, O_NONBLOCK, false, max, out, e);
+}
+
+int io_read_stream(const char *path, size_t max, struct buf *out, struct err *e)
+{
+    return read_named(path, 0, true, max, out, e);
 }
 
 int io_write_all(int fd, const void *p, size_t n, const char *name, struct err *e)

@@ -38,8 +38,12 @@ void io_hold_standard_fds(void);
  * since the start was lost. */
 bool io_flush_stdout(struct err *e);
 
-/* Appends the whole file (or descriptor) to out; refuses more than max bytes. */
+/* Appends the whole file (or descriptor) to out; refuses more than max bytes. The
+ * file is a regular one or /dev/null, anything else is refused: it never waits. */
 int io_read_file(const char *path, size_t max, struct buf *out, struct err *e);
+/* The same of what the user named on the command line, which may be a pipe or a
+ * terminal: waits for all that comes. */
+int io_read_stream(const char *path, size_t max, struct buf *out, struct err *e);
 int io_read_fd(int fd, const char *name, size_t max, struct buf *out, struct err *e);
 
 /* Writes all of n bytes, retrying short writes and EINTR. */

@@ -211,7 +211,7 @@ static int add_prompt(struct prompts *p, const char *line, size_t n, int vocab, 
 static int read_prompts(const char *path, int vocab, struct prompts *out, struct err *e)
 {
     struct buf b = BUF_INIT;
-    int rc = io_read_file(path, 64 << 20, &b, e);
+    int rc = io_read_stream(path, 64 << 20, &b, e);
     for (const char *p = b.data, *end = p + b.len; rc == 0 && p < end;) {
         const char *nl = memchr(p, '\n', (size_t)(end - p));
         const size_t n = (size_t)((nl ? nl : end) - p);

@@ -40,7 +40,7 @@ static int read_named(const char *path, struct buf *out, struct err *e)
     if (strcmp(path, "-") == 0) {
         return io_read_fd(STDIN_FILENO, "standard input", CHAT_TEXT_MAX, out, e);
     }
-    return io_read_file(path, CHAT_TEXT_MAX, out, e);
+    return io_read_stream(path, CHAT_TEXT_MAX, out, e);
 }
 
 /* A JSON document; what is wrong with it is told with the name of its file. */

@@ -291,7 +291,7 @@ static int read_input(const struct conf *cf, const struct tokenizer *tok, struct
     } else {
         struct buf text = BUF_INIT;
         rc = strcmp(file, "-") == 0 ? io_read_fd(0, "standard input", MAX_TEXT, &text, e)
-                                    : io_read_file(file, MAX_TEXT, &text, e);
+                                    : io_read_stream(file, MAX_TEXT, &text, e);
         if (rc == 0 && text.len > 0) {
             tokenizer_encode(tok, text.data, text.len, true, ids);
         }

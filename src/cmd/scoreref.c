@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "base/io.h"
 #include "base/jsonio.h"
 #include "base/mem.h"
 #include "cmd/probe.h"
@@ -346,7 +348,10 @@ int score_reference(const struct scorer *s, const char *path, json_t **report, b
                     struct err *e)
 {
     json_t *file = NULL;
-    int rc = json_parse_file(path, (size_t)64 << 20, &file, e);
+    struct buf text = BUF_INIT;
+    int rc = io_read_stream(path, (size_t)64 << 20, &text, e);
+    rc = rc < 0 ? rc : json_parse(text.data, text.len, path, &file, e);
+    buf_free(&text);
     if (rc < 0) {
         return rc;
     }

@@ -20,13 +20,13 @@
 /* A file, or standard input by the name -. */
 static int read_json(const char *path, json_t **out, struct err *e)
 {
-    if (strcmp(path, "-") != 0) {
-        return json_parse_file(path, MAX_JSON, out, e);
-    }
+    const bool std = strcmp(path, "-") == 0;
+    const char *name = std ? "standard input" : path;
     struct buf b = BUF_INIT;
-    int rc = io_read_fd(STDIN_FILENO, "standard input", MAX_JSON, &b, e);
+    int rc = std ? io_read_fd(STDIN_FILENO, name, MAX_JSON, &b, e)
+                 : io_read_stream(path, MAX_JSON, &b, e);
     if (rc == 0) {
-        rc = json_parse(b.data, b.len, "standard input", out, e);
+        rc = json_parse(b.data, b.len, name, out, e);
     }
     buf_free(&b);
     return rc;
@@ -65,7 +65,7 @@ static int choose(const char *name, const struct container *c, enum template_kin
         return err_set(e, QE_USAGE, "%s", unknown.msg);
     }
     struct buf text = BUF_INIT;
-    int rc = io_read_file(name, MAX_TEMPLATE, &text, e);
+    int rc = io_read_stream(name, MAX_TEMPLATE, &text, e);
     if (rc == 0) {
         rc = template_detect(text.data ? text.data : "", text.len, out, e);
         if (rc < 0) {

@@ -105,7 +105,7 @@ static int read_input(const struct conf *cf, struct buf *in, struct err *e)
     if (regular && conf_flag(cf, "decode") && is_state(path)) {
         return read_state(path, in, e);
     }
-    return io_read_file(path, MAX_INPUT, in, e);
+    return io_read_stream(path, MAX_INPUT, in, e);
 }
 
 static json_t *ids_json(const struct tok_ids *ids)

@@ -25,7 +25,7 @@ static int open_template(struct prompt *p, const struct sched *s, const char *na
         return 0;
     }
     struct buf text = BUF_INIT;
-    int rc = io_read_file(name, TEMPLATE_MAX, &text, e);
+    int rc = io_read_stream(name, TEMPLATE_MAX, &text, e);
     if (rc == QE_NOTFOUND && !strchr(name, '/')) {
         rc = template_by_name(name, &p->kind, e); /* its message lists the names */
     } else if (rc == 0) {

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <math.h>
 #include <setjmp.h>
@@ -389,6 +390,29 @@ static void pipes_are_not_mapped(void **state)
     assert_int_equal(io_map_open(&m, path, &e), QE_IO);
     alarm(0);
     assert_non_null(strstr(e.msg, "not a regular file"));
+    /* nor read, unless the user may have meant it */
+    struct buf b = BUF_INIT;
+    e.msg[0] = 0;
+    alarm(10);
+    assert_int_equal(io_read_file(path, 100, &b, &e), QE_IO);
+    assert_non_null(strstr(e.msg, "pipe is not a regular file"));
+    const int both = open(path, O_RDWR);
+    assert_int_equal(io_read_file(path, 100, &b, NULL), QE_IO);
+    assert_int_equal(io_read_file(dir, 100, &b, NULL), QE_IO);
+    assert_int_equal(io_read_file("/dev/null", 100, &b, NULL), 0);
+    assert_int_equal(b.len, 0);
+    char name[40];
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "piped", 5), 5);
+    close(ends[1]);
+    snprintf(name, sizeof name, "/dev/fd/%d", ends[0]);
+    assert_int_equal(io_read_stream(name, 100, &b, NULL), 0);
+    alarm(0);
+    assert_string_equal(b.data, "piped");
+    buf_free(&b);
+    close(ends[0]);
+    close(both);
     /* nor is one replaced by a file */
     struct tmp_out t = TMP_OUT_INIT;
     assert_int_equal(tmp_out_create(&t, path, 0600, &e), QE_IO);

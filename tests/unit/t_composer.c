@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -359,6 +360,16 @@ static void test_history_file(void **state)
     h = history_create(path, &e);
     assert_int_equal(history_count(h), 1000);
     assert_string_equal(history_at(h, 999), "n2099");
+    history_free(h);
+    unlink(path);
+    /* a pipe that nobody writes or reads is not waited for, neither now nor later */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(10);
+    h = history_create(path, &e);
+    assert_non_null(strstr(e.msg, "is not a regular file"));
+    assert_int_equal(history_add(h, "one", 3, NULL), 0);
+    assert_int_equal(history_count(h), 1);
+    alarm(0);
     history_free(h);
     unlink(path);
 }
