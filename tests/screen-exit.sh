@@ -43,6 +43,21 @@ key Up
 wait_for '^ > hello'
 result 'a pipe in the place of the history'
 
+shell 80 24 FAKE_HISTORY=/dev/null
+program 'ulimit -f 0; trap "" XFSZ;'
+wait_for '── idle'
+say hello
+wait_for 'got 5 bytes'
+for i in 1 2; do
+    say "/export md $tmp/full.md" '/export md'
+    wait_for 'cannot write .*full.md: File too large'
+    key C-l
+    [ ! -e "$tmp/full.md" ] || wrong 'an empty file is left'
+    say "hello $i"
+    wait_not 'full.md'
+done
+result 'an export that does not fit leaves nothing'
+
 shell 80 24
 program FAKE_LOAD=slow
 wait_for 'loading the model; you can type already'

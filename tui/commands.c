@@ -98,6 +98,9 @@ static void export_to(struct app *a, char *args)
     if (fd >= 0 && close(fd) < 0 && rc == 0) {
         rc = err_sys(&e, QE_IO, errno, "cannot write %s", path);
     }
+    if (fd >= 0 && rc < 0) {
+        unlink(path); /* else its name would be refused the next time */
+    }
     if (rc == 0) {
         app_note(a, R_GOOD, "wrote %zu bytes to %s", b.len, path);
     } else {
