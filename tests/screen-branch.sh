@@ -27,6 +27,42 @@ must '4 messages were before'
 must_not '^ > count two'
 result 'what is edited is shown first; Esc gives it up'
 
+awk 'BEGIN { for (i = 1; i <= 100; i++) printf "pasted line %d\n", i }' >"$tmp/paste"
+text 'my draft: '
+wait_for '^ > my draft:'
+t load-buffer "$tmp/paste"
+t paste-buffer -p
+wait_for '^ > my draft: \[paste 1: 100 lines'
+key Tab
+wait_for 'e edit'
+key Up
+key Up
+key Up
+key e
+wait_for '^ > count two'
+text 'x'
+wait_for '^ > count twox'
+key Escape
+wait_for 'nothing was changed'
+wait_for '^ > my draft: \[paste 1: 100 lines'
+must '── idle'
+key Tab
+wait_for 'e edit'
+key Up
+key Up
+key b
+wait_for 'going on from an earlier answer'
+text 'and more'
+wait_for 'KB\]and more'
+key Escape
+wait_for 'nothing was changed'
+wait_not 'and more'
+must '^ > my draft: \[paste 1: 100 lines'
+key C-c
+wait_for 'the draft is in the history'
+wait_not '^ > my'
+result 'the draft from before comes back, whole'
+
 say '/edit 2' '/edit 2'
 wait_for '^ > count two'
 text ' again'

@@ -67,6 +67,7 @@ struct app {
     bool forking;          /* the next message begins a new branch … */
     size_t fork_keep;      /* … after so many messages */
     const char *fork_what; /* what the user asked for */
+    struct draft *aside;   /* what was being written before; Esc gives it back */
     size_t n_messages;     /* that the conversation consists of */
     bool said;             /* this turn will be part of it */
 
@@ -136,7 +137,10 @@ void sessions_free(struct app *a);
 void branch_edit(struct app *a, size_t turn);
 void branch_here(struct app *a, size_t turn);
 void branch_retry(struct app *a);
+/* The user gives it up: the draft is as it was before. */
 void branch_cancel(struct app *a);
+/* Nothing is going to be forked any more. */
+void branch_forget(struct app *a);
 /* A message is about to be sent: goes back to where it belongs. */
 void branch_take(struct app *a);
 /* Over the activity rule, while forking. */

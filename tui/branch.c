@@ -43,6 +43,14 @@ static void to_composer(struct app *a)
     transcript_select(a->transcript, 0);
 }
 
+/* What was being written, once: not the question that is edited now. */
+static void put_aside(struct app *a)
+{
+    if (!a->aside) {
+        a->aside = composer_copy(a->composer);
+    }
+}
+
 static void begin(struct app *a, size_t keep, const char *what)
 {
     a->forking = true;
@@ -58,6 +66,7 @@ void branch_edit(struct app *a, size_t turn)
     if (!can_branch(a) || !find_question(a, turn, &keep, &text)) {
         return;
     }
+    put_aside(a);
     app_keep_draft(a);
     composer_set(a->composer, text->data ? text->data : "", text->len);
     begin(a, keep, "editing an earlier message");
@@ -75,6 +84,7 @@ void branch_here(struct app *a, size_t turn)
         app_note(a, R_WARN, "that question has no answer to go on from; e edits it");
         return;
     }
+    put_aside(a);
     begin(a, after, "going on from an earlier answer");
 }
 
@@ -94,10 +104,18 @@ void branch_retry(struct app *a)
     app_message_free(&m);
 }
 
-void branch_cancel(struct app *a)
+void branch_forget(struct app *a)
 {
     a->forking = false;
+    draft_free(a->aside);
+    a->aside = NULL;
+}
+
+void branch_cancel(struct app *a)
+{
     app_keep_draft(a);
+    composer_restore(a->composer, a->aside);
+    branch_forget(a);
     app_note(a, R_TEXT, "nothing was changed");
 }
 
@@ -106,7 +124,7 @@ void branch_take(struct app *a)
     if (!a->forking) {
         return;
     }
-    a->forking = false;
+    branch_forget(a);
     chat_rewind(a->chat, a->fork_keep);
     transcript_cut(a->transcript, a->fork_keep);
     if (a->n_messages > a->fork_keep) {

@@ -1055,6 +1055,7 @@ static void app_free(struct app *a)
         app_message_free(&a->queue[i]);
     }
     free(a->queue);
+    branch_forget(a);
     composer_free(a->composer);
     transcript_free(a->transcript);
     history_free(a->history);

@@ -171,7 +171,7 @@ static void new_chat(struct app *a)
     }
     chat_clear(a->chat);
     a->n_messages = 0;
-    a->forking = false;
+    branch_forget(a);
     a->fresh = true; /* the engine's side follows when it gets to it */
     find_close(a);
     transcript_clear(a->transcript);

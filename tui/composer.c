@@ -993,6 +993,59 @@ void composer_set(struct composer *c, const char *p, size_t n)
     set_text(c, p, n);
 }
 
+/* ---- a draft put aside ---------------------------------------------------- */
+
+struct draft {
+    wchar_t *text;
+    size_t n, cursor;
+    struct buf chips[COMPOSER_CHIPS];
+    char *chip_name[COMPOSER_CHIPS];
+    size_t n_chips;
+};
+
+static void copy_chip(struct buf *to, char **to_name, const struct buf *from, const char *name)
+{
+    buf_add(to, from->data, from->len);
+    *to_name = name ? mem_strdup(name) : NULL;
+}
+
+struct draft *composer_copy(const struct composer *c)
+{
+    struct draft *d = mem_zalloc(sizeof *d);
+    struct line l = line_of(c);
+    d->text = line_copy(&l);
+    d->n = l.n;
+    d->cursor = l.cursor;
+    for (; d->n_chips < c->n_chips; d->n_chips++) {
+        const size_t i = d->n_chips;
+        copy_chip(&d->chips[i], &d->chip_name[i], &c->chips[i], c->chip_name[i]);
+    }
+    return d;
+}
+
+void composer_restore(struct composer *c, const struct draft *d)
+{
+    composer_clear(c);
+    for (; c->n_chips < d->n_chips; c->n_chips++) {
+        const size_t i = c->n_chips;
+        copy_chip(&c->chips[i], &c->chip_name[i], &d->chips[i], d->chip_name[i]);
+    }
+    replace_line(c, d->text, d->n, d->cursor);
+}
+
+void draft_free(struct draft *d)
+{
+    if (!d) {
+        return;
+    }
+    for (size_t i = 0; i < d->n_chips; i++) {
+        buf_free(&d->chips[i]);
+        free(d->chip_name[i]);
+    }
+    free(d->text);
+    free(d);
+}
+
 /* ---- making -------------------------------------------------------------- */
 
 static wchar_t *no_prompt(EditLine *el)

@@ -52,6 +52,13 @@ void composer_display(const struct composer *c, struct buf *out);
 void composer_set(struct composer *c, const char *p, size_t n);
 void composer_clear(struct composer *c);
 
+/* A copy of the draft, its chips and the cursor's place. */
+struct draft;
+struct draft *composer_copy(const struct composer *c);
+void draft_free(struct draft *d);
+/* Replaces the draft by a copy that was taken before. */
+void composer_restore(struct composer *c, const struct draft *d);
+
 /* Rows at a width, at least one; where the cursor is in them. */
 const struct text_rows *composer_layout(struct composer *c, const struct theme *th, int width,
                                         int *cur_row, int *cur_col);

@@ -114,7 +114,7 @@ static void go_on(struct app *a, int64_t id)
         return;
     }
     transcript_free(was);
-    a->forking = false;
+    branch_forget(a);
     a->fresh = false;
     a->focus = false;
     transcript_notice(a->transcript, R_DIM, "resumed; F4 goes to another conversation");
