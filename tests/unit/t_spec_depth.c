@@ -1,7 +1,8 @@
 /* Speculation on the demo model says what plain decoding says, greedily: every drafter at
  * every depth, each from one prefill, on the prompts of tests/prompts. QUASAR_LONG: 20
  * prompts of 256 tokens, depths 1 to 12; else a few. QUASAR_PART=I/N: of N processes that
- * share the prompts this is number I, from 0. */
+ * share the prompts this is number I, from 0. QUASAR_CUDA: on the GPU; QUASAR_MODEL: another model
+ * whose vocabulary has the demo's ids. */
 #include "config.h"
 
 #include "engine/load.h"
@@ -9,10 +10,12 @@
 
 static struct engine_model *open_demo(void)
 {
+    const char *cuda = getenv("QUASAR_CUDA"), *other = getenv("QUASAR_MODEL");
     struct engine_model *m = NULL;
-    const struct engine_opts o = {.backend = EB_CPU, .ctx = 9000, .threads = 2, .slots = 2};
+    const struct engine_opts o = {
+        .backend = cuda ? EB_CUDA : EB_CPU, .ctx = 9000, .threads = 2, .slots = 2};
     struct err e = ERR_INIT;
-    if (engine_load(in_tree("models/demo.qsr"), false, &o, &m, &e) < 0) {
+    if (engine_load(other ? other : in_tree("models/demo.qsr"), false, &o, &m, &e) < 0) {
         fail_msg("%s", e.msg);
     }
     return m;
