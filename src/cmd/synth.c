@@ -47,7 +47,7 @@ struct synth {
 
 const char *synth_names(void)
 {
-    return "demo, qwen3.5-0.8b, qwen3.6-27b";
+    return "demo, qwen3.5-0.8b, qwen3.6-27b, qwen3.6-27b-slice";
 }
 
 static void add(struct synth *s, const char *prefix, const char *leaf, int rows, int cols,
