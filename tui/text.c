@@ -16,15 +16,6 @@
 
 #define TAB_STOP 8
 
-static const struct {
-    uint32_t cp;
-    const char *name;
-} named[] = {
-    {0x202A, "<LRE>"}, {0x202B, "<RLE>"}, {0x202C, "<PDF>"}, {0x202D, "<LRO>"},
-    {0x202E, "<RLO>"}, {0x2066, "<LRI>"}, {0x2067, "<RLI>"}, {0x2068, "<FSI>"},
-    {0x2069, "<PDI>"}, {0x2028, "<LS>"},  {0x2029, "<PS>"},
-};
-
 /* Zero-width code points that are kept in the text and never drawn: joiners,
  * variation selectors, direction marks. */
 static bool undrawn(uint32_t cp)
@@ -32,13 +23,6 @@ static bool undrawn(uint32_t cp)
     return (cp >= 0x200B && cp <= 0x200F) || (cp >= 0x2060 && cp <= 0x2064) || cp == 0xFEFF ||
            (cp >= 0xFE00 && cp <= 0xFE0F) || (cp >= 0xE0100 && cp <= 0xE01EF) || cp == 0x061C ||
            cp == 0x180E;
-}
-
-/* Invisible characters that can carry a hidden message: shown by number. */
-static bool hidden(uint32_t cp)
-{
-    return (cp >= 0xE0000 && cp <= 0xE007F) || (cp >= 0x206A && cp <= 0x206F) ||
-           (cp >= 0xFFF9 && cp <= 0xFFFB) || (cp & 0xFFFE) == 0xFFFE;
 }
 
 /* The visible form of one code point that may not be written as it is. */
@@ -56,17 +40,7 @@ static bool replaced(uint32_t cp, bool ascii, char out[24])
         snprintf(out, 24, "<%02X>", (unsigned)cp);
         return true;
     }
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
-        if (named[i].cp == cp) {
-            snprintf(out, 24, "%s", named[i].name);
-            return true;
-        }
-    }
-    if (hidden(cp)) {
-        snprintf(out, 24, "<U+%04X>", (unsigned)cp);
-        return true;
-    }
-    return false;
+    return utf8_hidden_form(cp, out);
 }
 
 void text_filter(const char *p, size_t n, bool ascii, int *col, struct buf *out)

@@ -2,6 +2,7 @@
 #include "config.h"
 #include "base/utf8.h"
 
+#include <stdio.h>
 #include <utf8proc.h>
 
 int utf8_decode(const char *s, size_t n, uint32_t *cp)
@@ -192,4 +193,30 @@ int utf8_cells(uint32_t cp)
         return 0;
     }
     return w > 2 ? 2 : w;
+}
+
+/* Marks of direction that last, and line ends that few know. */
+static const struct {
+    uint32_t cp;
+    const char *name;
+} named[] = {
+    {0x202A, "<LRE>"}, {0x202B, "<RLE>"}, {0x202C, "<PDF>"}, {0x202D, "<LRO>"},
+    {0x202E, "<RLO>"}, {0x2066, "<LRI>"}, {0x2067, "<RLI>"}, {0x2068, "<FSI>"},
+    {0x2069, "<PDI>"}, {0x2028, "<LS>"},  {0x2029, "<PS>"},
+};
+
+bool utf8_hidden_form(uint32_t cp, char out[12])
+{
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        if (named[i].cp == cp) {
+            snprintf(out, 12, "%s", named[i].name);
+            return true;
+        }
+    }
+    if ((cp >= 0xE0000 && cp <= 0xE007F) || (cp >= 0x206A && cp <= 0x206F) ||
+        (cp >= 0xFFF9 && cp <= 0xFFFB) || (cp & 0xFFFE) == 0xFFFE) {
+        snprintf(out, 12, "<U+%04X>", (unsigned)cp & 0x1FFFFF);
+        return true;
+    }
+    return false;
 }

@@ -42,6 +42,10 @@ size_t utf8_cluster_len(const char *p, size_t n);
 /* Bytes of the last grapheme cluster of p. */
 size_t utf8_cluster_len_back(const char *p, size_t n);
 
+/* The visible form of a code point that has none of its own and that could hide
+ * something or turn the order of a line: <RLO>, <U+E0041>. False: it is not such. */
+bool utf8_hidden_form(uint32_t cp, char out[12]);
+
 /* Terminal cells of one code point as wcwidth of a UTF-8 locale would count:
  * 0, 1 or 2; -1 for controls. Independent of the process's locale. */
 int utf8_cells(uint32_t cp);

@@ -7,20 +7,37 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/utf8.h"
+
+/* What a terminal may be given in the place of the text. */
+static void make_safe(const char *p, size_t n, struct buf *out)
+{
+    for (size_t i = 0; i < n;) {
+        char form[12];
+        uint32_t cp = 0;
+        const size_t len = utf8_next(p + i, n - i, &cp);
+        if ((cp < 0x20 && cp != '\n' && cp != '\t') || (cp >= 0x7F && cp < 0xA0)) {
+            buf_addc(out, '?');
+        } else if (utf8_hidden_form(cp, form)) {
+            buf_adds(out, form);
+        } else {
+            buf_add(out, p + i, len);
+        }
+        i += len;
+    }
+}
 
 void print_safe(FILE *f, const char *p, size_t n, bool tty)
 {
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char ch = (unsigned char)p[i];
-        const bool c1 = ch == 0xC2 && i + 1 < n && (unsigned char)p[i + 1] < 0xA0;
-        if (tty && ((ch < 0x20 && ch != '\n' && ch != '\t') || ch == 0x7F || c1)) {
-            fputc('?', f);
-            i += c1;
-        } else {
-            fputc(ch, f);
-        }
+    struct buf b = BUF_INIT;
+    if (tty) {
+        make_safe(p, n, &b);
+        fwrite(b.data ? b.data : "", 1, b.len, f);
+    } else {
+        fwrite(p, 1, n, f);
     }
+    buf_free(&b);
 }
 
 /* Cells of the cluster at p, of len bytes: those of its widest code point. */
@@ -49,21 +66,28 @@ int print_cells(const char *p, size_t n)
 
 void print_fit(FILE *f, const char *p, size_t n, bool tty, int cells)
 {
-    if (cells <= 0 || print_cells(p, n) <= cells) {
-        print_safe(f, p, n, tty);
-        return;
+    struct buf b = BUF_INIT;
+    if (tty) {
+        make_safe(p, n, &b);
+        p = b.data ? b.data : "";
+        n = b.len;
     }
-    size_t at = 0;
-    for (int taken = 1;;) { /* the sign that something follows */
-        const size_t len = utf8_cluster_len(p + at, n - at);
-        taken += cluster_cells(p + at, len);
-        if (taken > cells) {
-            break;
+    const bool cut = cells > 0 && print_cells(p, n) > cells;
+    if (cut) {
+        size_t at = 0;
+        for (int taken = 1;;) { /* the sign that something follows */
+            const size_t len = utf8_cluster_len(p + at, n - at);
+            taken += cluster_cells(p + at, len);
+            if (taken > cells) {
+                break;
+            }
+            at += len;
         }
-        at += len;
+        n = at;
     }
-    print_safe(f, p, at, tty);
-    fputs("\xE2\x80\xA6", f);
+    fwrite(p, 1, n, f);
+    fputs(cut ? "\xE2\x80\xA6" : "", f);
+    buf_free(&b);
 }
 
 int print_columns(void)

@@ -6,7 +6,8 @@
 #include <stdio.h>
 
 /* Writes text from a model, a user or a file. On a terminal (tty) control codes other
- * than line feeds and tabs become question marks, so that nothing obeys them. */
+ * than line feeds and tabs become question marks, so that nothing obeys them, and what
+ * is hidden or turns the order of a line is named (<RLO>), as on the screen. */
 void print_safe(FILE *f, const char *p, size_t n, bool tty);
 /* The same, cut between characters to so many cells, with an ellipsis; 0: whole. */
 void print_fit(FILE *f, const char *p, size_t n, bool tty, int cells);
