@@ -104,9 +104,11 @@ int catalog_fork(struct catalog *c, int64_t conv, int64_t turn, const char *name
  * else the beginning of just one title. QE_NOTFOUND; QE_USAGE when several are meant (the
  * message lists some). */
 int catalog_find(struct catalog *c, const char *what, int64_t *conv, struct err *e);
-/* QE_USAGE: it cannot be a name, since it is empty, has a control character, or is a number,
- * which would be an id. */
-int catalog_check_name(const char *name, struct err *e);
+/* The name that is meant, without blanks around it (caller frees). QE_USAGE: it cannot be
+ * one, since it is blank, over CATALOG_NAME_MOST characters, has one that controls or is not
+ * seen, or is a number, which would be an id. */
+#define CATALOG_NAME_MOST 200
+int catalog_take_name(const char *given, char **name, struct err *e);
 /* The same by an id only; QE_NOTFOUND. */
 int catalog_numbered(struct catalog *c, const char *number, int64_t *conv, struct err *e);
 /* The same by a name that was given only; *conv 0: none. */

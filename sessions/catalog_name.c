@@ -7,28 +7,64 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "sessions/catalog_sql.h"
 
-int catalog_check_name(const char *name, struct err *e)
+static bool is_blank(uint32_t cp)
 {
-    if (!name[0]) {
+    return cp == ' ' || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) ||
+           cp == 0x202F || cp == 0x205F || cp == 0x3000;
+}
+
+/* Characters without width that letters and pictures do not need: with them, two names
+ * would look like one. */
+static bool is_unseen(uint32_t cp)
+{
+    char form[12];
+    return (cp >= 0x200B && cp <= 0x200F) || (cp >= 0x2060 && cp <= 0x2064) || cp == 0xFEFF ||
+           cp == 0xAD || cp == 0x34F || cp == 0x61C || cp == 0x180E || utf8_hidden_form(cp, form);
+}
+
+int catalog_take_name(const char *given, char **name, struct err *e)
+{
+    const size_t all = strlen(given);
+    size_t from = 0, end = 0, count = 0;
+    const char *wrong = NULL;
+    for (size_t i = 0; i < all;) {
+        uint32_t cp = 0;
+        const size_t len = utf8_next(given + i, all - i, &cp);
+        if (!is_blank(cp)) {
+            from = end == 0 ? i : from;
+            end = i + len;
+        }
+        if (cp < 0x20 || (cp >= 0x7F && cp < 0xA0)) {
+            wrong = "it has a control character";
+        } else if (is_unseen(cp) && !wrong) {
+            wrong = "it has a character that is not seen";
+        }
+        i += len;
+    }
+    for (size_t i = from; i < end; count++) {
+        uint32_t cp = 0;
+        i += utf8_next(given + i, end - i, &cp);
+    }
+    if (end == 0) {
         return err_set(e, QE_USAGE, "the name of a conversation cannot be empty");
     }
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
-        if (*p < 0x20 || *p == 0x7F || (*p == 0xC2 && p[1] < 0xA0)) {
-            return err_set(e, QE_USAGE,
-                           "\"%.40s\" cannot be the name of a conversation: it has a control "
-                           "character",
-                           name);
-        }
+    if (!wrong && strspn(given + from, "0123456789") >= end - from) {
+        wrong = "a number means the one with that number";
     }
-    if (strspn(name, "0123456789") == strlen(name)) {
-        return err_set(
-            e, QE_USAGE,
-            "\"%.40s\" cannot be the name of a conversation: a number means the one with "
-            "that number",
-            name);
+    if (count > CATALOG_NAME_MOST) {
+        return err_set(e, QE_USAGE,
+                       "the name of a conversation cannot have %zu characters: %d is the most",
+                       count, CATALOG_NAME_MOST);
     }
+    if (wrong) {
+        return err_set(e, QE_USAGE, "\"%.*s\" cannot be the name of a conversation: %s",
+                       (int)utf8_complete_prefix(given + from, end - from < 40 ? end - from : 40),
+                       given + from, wrong);
+    }
+    *name = mem_strndup(given + from, end - from);
     return 0;
 }
 

@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..66
+echo 1..70
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -112,7 +112,7 @@ se 0 rename other 'The plan' && se 0 tag 'The plan' work c && se 0 pin 'The p' &
     se 0 list && grep -q 'The plan  \[work\]$' "$t/out" && se 2 tag 'The plan' 'a,b' && se 2 rename notes '' && se 2 fork notes ''
 ok 'names, tags, pins'
 se 2 rename notes 77 && one_line "$t/err" && grep -q 'a number means' "$t/err" && se 2 fork notes 77 && se 0 rename notes 77a && se 0 rename 77a notes &&
-    se 2 show 1 --turn -1 && one_line "$t/err" && grep -q 'turn: -1 is less than 0$' "$t/err"
+    se 2 show 1 --turn -1 && one_line "$t/err" && grep -q 'turn: -1 is less than 1$' "$t/err"
 ok 'a number is no name'
 for args in -c --resume=notes ''; do
     "$q" $args -m "$model" </dev/null >"$t/out" 2>"$t/err"
@@ -448,6 +448,40 @@ ok 'a FIFO in the place of the settings is one line'
 rm -f "$t/config/quasar/config"
 export XDG_STATE_HOME="$t/state"
 dir=$t/state/quasar
+
+# what is hidden in names and in first words
+export XDG_STATE_HOME="$t/hidden"
+hidden=$(printf 'Read\342\200\256 it\342\200\250 \363\240\201\201x')
+raw() { LC_ALL=C grep -q "$(printf '\342\200[\250\256]')" "$t/out"; }
+if command -v script >/dev/null && command -v python3 >/dev/null; then
+    say 0 first "$hidden" -n 1 &&
+        python3 -c 'import sqlite3,sys; d=sqlite3.connect(sys.argv[1]); d.execute("UPDATE conversations SET title = ?, named = 0", sys.argv[2:]); d.commit()' "$t/hidden/quasar/catalog.db" "$hidden" &&
+        se 0 list && grep -q ' Read<RLO> it<LS> <U+E0041>x$' "$t/out" && "$q" --resume </dev/null >"$t/out" 2>"$t/err" && grep -q ' Read<RLO> it' "$t/out" &&
+        se 0 list --json && raw && se 0 show 1 && raw
+    ok 'marks that turn the order of a line are named in lists'
+    for words in 'search Read' 'show 1' 'export 1'; do
+        COLUMNS=40 script -qec "'$q' sessions $words" /dev/null </dev/null >"$t/out" 2>&1 && ! raw && grep -q 'Read<RLO> it<LS> <U+E0041>x' "$t/out" || break
+    done
+    [ "$words" = 'export 1' ] && COLUMNS=20 script -qec "'$q' sessions list" /dev/null </dev/null >"$t/out" 2>&1 && ! raw && grep -q '  Read<RLO> it<LS…' "$t/out"
+    ok 'and on a terminal everywhere'
+else
+    for what in 'marks that turn the order of a line are named in lists' 'and on a terminal everywhere'; do
+        n=$((n + 1))
+        echo "ok $n - $what # SKIP script or python3 is missing"
+    done
+fi
+say 0 notes x -n 1
+last=$(printf 'a\033b')
+for name in '' ' ' "$(printf '\302\240 ')" "$hidden" "$(printf 'a\342\200\213b')" "$(printf '\357\273\277a')" "$(printf '%0201d' 7 | tr 0 x)" ' 12 ' "$last"; do
+    se 2 rename notes "$name" && one_line "$t/err" && se 2 fork notes "$name" && say 2 "$name" x && one_line "$t/err" && ! grep -q '<RLO>' "$t/err" || break
+done
+[ "$name" = "$last" ] && most=$(printf '%0200d' 7 | sed "s/0/$(printf '\303\251')/g") && se 0 rename notes "$most" && se 0 rename "$most" '  notes ' &&
+    se 0 list --json && grep -q '"title":"notes"' "$t/out" && say 0 ' notes' x -n 1 && [ "$(turns notes)" = 4 ] &&
+    se 0 fork notes ' two ' && se 0 show two && se 2 fork notes 'two '
+ok 'names are seen, short, and without blanks around them'
+se 2 fork notes --turn 0 && one_line "$t/err" && grep -q 'turn: 0 is less than 1$' "$t/err"
+ok 'there is no turn 0'
+export XDG_STATE_HOME="$t/state"
 
 # nothing can be written
 rm -rf "$t/state"

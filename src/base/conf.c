@@ -140,7 +140,8 @@ static bool parse_size(const char *text, uint64_t *out)
  * when it is the one that was passed. */
 static int outside(const struct conf_opt *o, const char *text, struct err *e)
 {
-    const bool below = text[strspn(text, " \t")] == '-';
+    const bool below =
+        o->lo <= o->hi ? strtod(text, NULL) < o->lo : text[strspn(text, " \t")] == '-';
     if (o->type == CONF_NUM) {
         return err_set(e, QE_USAGE, "%s: %s is outside %.15g to %.15g", o->name, text, o->lo,
                        o->hi);

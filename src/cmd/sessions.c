@@ -50,11 +50,11 @@ static void say_id(const struct verb_in *in, int64_t id)
 static int verb_fork(struct verb_in *in, struct err *e)
 {
     int64_t conv = 0, fork = 0;
-    int rc = in->n == 2 ? catalog_check_name(in->words[1], e) : 0;
+    char *name = NULL;
+    int rc = in->n == 2 ? catalog_take_name(in->words[1], &name, e) : 0;
     rc = rc < 0 ? rc : verb_find(in, 0, &conv, e);
-    rc = rc < 0 ? rc
-                : catalog_fork(in->c, conv, conf_int(in->cf, "turn", 0),
-                               in->n == 2 ? in->words[1] : NULL, &fork, e);
+    rc = rc < 0 ? rc : catalog_fork(in->c, conv, conf_int(in->cf, "turn", 0), name, &fork, e);
+    free(name);
     if (rc == 0) {
         say_id(in, fork);
     }
@@ -107,9 +107,12 @@ static int verb_rm(struct verb_in *in, struct err *e)
 static int verb_rename(struct verb_in *in, struct err *e)
 {
     int64_t conv = 0;
-    int rc = catalog_check_name(in->words[1], e);
+    char *name = NULL;
+    int rc = catalog_take_name(in->words[1], &name, e);
     rc = rc < 0 ? rc : verb_find(in, 0, &conv, e);
-    return rc < 0 ? rc : catalog_rename(in->c, conv, in->words[1], e);
+    rc = rc < 0 ? rc : catalog_rename(in->c, conv, name, e);
+    free(name);
+    return rc;
 }
 
 static int set_pin(const struct verb_in *in, bool on, struct err *e)

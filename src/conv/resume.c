@@ -173,18 +173,20 @@ static bool is_number(const char *name)
     return name[0] && strspn(name, "0123456789") == strlen(name);
 }
 
-int chat_session(struct chat *t, const char *name, struct err *e)
+int chat_session(struct chat *t, const char *word, struct err *e)
 {
     struct store *s = NULL;
-    int rc = is_number(name) ? 0 : catalog_check_name(name, e);
+    const bool number = is_number(word);
+    char *name = NULL;
+    int rc = number ? 0 : catalog_take_name(word, &name, e);
     if (rc < 0) {
         return rc;
     }
     struct buf notice = BUF_INIT;
     rc = open_store(t->conv, &s, &notice, e);
     int64_t conv = 0;
-    if (rc == 0 && is_number(name)) {
-        rc = catalog_numbered(store_catalog(s), name, &conv, e);
+    if (rc == 0 && number) {
+        rc = catalog_numbered(store_catalog(s), word, &conv, e);
     } else if (rc == 0 && store_fixed(s)) {
         rc = catalog_named(store_catalog(s), name, &conv, e);
     } else if (rc == 0) {
@@ -197,5 +199,6 @@ int chat_session(struct chat *t, const char *name, struct err *e)
     }
     buf_free(&notice);
     store_close(s);
+    free(name);
     return rc;
 }
