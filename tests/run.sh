@@ -36,7 +36,7 @@ keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1
 XDG_STATE_HOME=$t/state
 export XDG_STATE_HOME
 
-echo 1..84
+echo 1..85
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -250,8 +250,16 @@ ok 'a closed standard output too'
 QUASAR_STOP=a "$q" config --json >"$t/out" 2>"$t/err" && grep -q '"stop":{"value":\["a"\]' "$t/out" &&
     mkdir -p "$t/conf/quasar" && printf 'stop = a b\nstop = c\n' >"$t/conf/quasar/config" &&
     XDG_CONFIG_HOME=$t/conf "$q" config >"$t/out" 2>"$t/err" &&
-    grep -q '^stop *= a b ' "$t/out" && grep -q '^stop *= c ' "$t/out"
+    grep -q '^stop *= "a b" ' "$t/out" && grep -q '^stop *= "c" ' "$t/out"
 ok 'config lists every value of what can be given more than once'
+values() { "$q" config --json | sed 's/"origin":"[^"]*"/"origin":""/g; s/"memory":.*//'; }
+printf '\357\273\277ctx = 1000 # tokens\ntemp = 0.5\t# x\nthink=off #\nstop = " # "\nstop = "a\\n" # b\nstop = say "x" # 1\nsystem = "He said "no" # 3" # c\n' >"$t/conf/quasar/config" &&
+    XDG_CONFIG_HOME=$t/conf values >"$t/values" && XDG_CONFIG_HOME=$t/conf "$q" config >"$t/out" 2>"$t/err" &&
+    grep -q '"stop":{"value":\[" # ","a\\\\n","say \\"x\\" # 1"\]' "$t/values" && grep -q '"system":{"value":"He said \\"no\\" # 3"' "$t/values" &&
+    grep -q '"ctx":{"value":"1000"' "$t/values" && grep -q '"think":{"value":"off"' "$t/values" &&
+    cp "$t/out" "$t/conf/quasar/config" && XDG_CONFIG_HOME=$t/conf values >"$t/again" 2>"$t/err" && cmp "$t/values" "$t/again" &&
+    "$q" config >"$t/conf/quasar/config" && values >"$t/values" && XDG_CONFIG_HOME=$t/conf values >"$t/again" 2>"$t/err" && cmp "$t/values" "$t/again"
+ok 'what config prints is a settings file; comments behind values, a byte order mark'
 
 # signals
 # drafts: the same text, and figures about them

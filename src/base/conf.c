@@ -252,6 +252,29 @@ static char *trim(char *s)
     return s;
 }
 
+/* Where a comment begins behind a value: after a blank, and behind the quotes of a quoted
+ * one, the last that a # follows. A text without quotes may have a # of its own, so none
+ * is looked for there. NULL: nowhere. */
+static char *comment_in(char *val, bool text)
+{
+    const size_t n = strlen(val);
+    const bool quoted = val[0] == '"';
+    char *found = NULL;
+    if (quoted ? n > 1 && val[n - 1] == '"' : text) {
+        return NULL;
+    }
+    for (char *sign = val; (sign = strchr(sign, '#')) && (quoted || !found); sign++) {
+        char *end = sign;
+        while (end > val && isblank((unsigned char)end[-1])) {
+            end--;
+        }
+        if ((end < sign || sign == val) && (!quoted || (end - val > 1 && end[-1] == '"'))) {
+            found = end;
+        }
+    }
+    return found;
+}
+
 static int load_line(struct conf *c, char *line, const char *path, int lineno, struct err *e)
 {
     char *s = trim(line);
@@ -265,15 +288,20 @@ static int load_line(struct conf *c, char *line, const char *path, int lineno, s
     *eq = 0;
     char *key = trim(s);
     char *val = trim(eq + 1);
-    size_t n = strlen(val);
-    if (n >= 2 && val[0] == '"' && val[n - 1] == '"') {
-        val[n - 1] = 0;
-        val++;
-    }
     size_t i = find(c, key);
     if (i == c->n || c->table[i].cli_only) {
         return err_set(e, QE_USAGE, "%s:%d: there is no setting \"%s\" (man quasar lists them)",
                        path, lineno, key);
+    }
+    const enum conf_type type = c->table[i].type;
+    char *comment = comment_in(val, type == CONF_STR || type == CONF_LIST || type == CONF_MAYBE);
+    if (comment) {
+        *comment = 0;
+    }
+    size_t n = strlen(val);
+    if (n >= 2 && val[0] == '"' && val[n - 1] == '"') {
+        val[n - 1] = 0;
+        val++;
     }
     struct err inner = ERR_INIT;
     int rc = put(c, i, val, CONF_FILE, &inner);
@@ -300,7 +328,11 @@ int conf_load_file(struct conf *c, const char *path, bool optional, struct err *
         goto out;
     }
     int lineno = 0;
-    for (char *s = b.data; s && *s && rc == 0;) {
+    char *first = b.data;
+    if (b.len >= 3 && memcmp(first, "\xEF\xBB\xBF", 3) == 0) {
+        first += 3; /* a byte order mark */
+    }
+    for (char *s = first; s && *s && rc == 0;) {
         char *nl = strchr(s, '\n');
         if (nl) {
             *nl = 0;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/jsonio.h"
 #include "cmd/memplan.h"
 
@@ -27,13 +28,31 @@ static json_t *value_of(const struct conf *cf, const struct conf_opt *o)
     return all;
 }
 
-/* A line for each value, as the settings file would have it. */
+/* A line of the settings file. What has none there, no value or one of several lines, is
+ * a comment; a text has quotes, behind which a comment can be told from it. */
+static void print_line(const struct conf_opt *o, const char *value, const char *origin)
+{
+    const bool text = o->type == CONF_STR || o->type == CONF_LIST || o->type == CONF_MAYBE;
+    const char *quote = text && value ? "\"" : "";
+    struct buf b = BUF_INIT;
+    buf_printf(&b, "%s%s%s", quote, value ? value : "", quote);
+    const bool lines = strpbrk(b.data, "\r\n");
+    for (char *s = b.data; (s = strpbrk(s, "\r\n"));) {
+        *s = ' ';
+    }
+    printf("%s%-20s = %-16s # %s\n", value && !lines ? "" : "# ", o->name, b.data, origin);
+    buf_free(&b);
+}
+
 static void print_row(const struct conf *cf, const struct conf_opt *o)
 {
-    size_t n = o->type == CONF_LIST ? conf_list_len(cf, o->name) : 0;
-    for (size_t i = 0; i < n || i == 0; i++) {
-        const char *s = i < n ? conf_list_at(cf, o->name, i) : conf_str(cf, o->name);
-        printf("%-20s = %-16s # %s\n", o->name, s ? s : "", conf_origin_text(cf, o->name));
+    const char *origin = conf_origin_text(cf, o->name);
+    const size_t n = o->type == CONF_LIST ? conf_list_len(cf, o->name) : 0;
+    for (size_t i = 0; i < n; i++) {
+        print_line(o, conf_list_at(cf, o->name, i), origin);
+    }
+    if (n == 0) {
+        print_line(o, conf_str(cf, o->name), origin);
     }
 }
 
