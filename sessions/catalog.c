@@ -254,6 +254,11 @@ int catalog_open(const char *path, struct catalog **out, struct err *e)
         goto fail;
     }
     sqlite3_busy_timeout(c->db, 5000);
+    if (sqlite3_db_readonly(c->db, "main") == 1) {
+        /* SQLite opens it nevertheless, and would refuse the first thing written */
+        rc = err_set(e, QE_IO, "%s cannot be written", path);
+        goto fail;
+    }
     rc = switch_on_wal(c, e);
     if (rc == 0) {
         /* what is removed is overwritten: neither a reader of the file nor a salvage

@@ -161,9 +161,10 @@ static void say_why(const struct store *s, int n, struct buf *out)
     case EACCES:
     case EPERM:
         buf_printf(out,
-                   "this user has no permission to write in %s: give it, or name another folder "
+                   "this user has no permission to write %s%s: give it, or name another folder "
                    "in XDG_STATE_HOME",
-                   s->dir);
+                   access(s->dir, W_OK) == 0 ? "" : "in ",
+                   access(s->dir, W_OK) == 0 ? s->path : s->dir);
         break;
     default:
         buf_printf(out, "%s cannot be written: %s; name another folder in XDG_STATE_HOME", s->dir,

@@ -48,7 +48,7 @@ turns() { # turns NAME: how many a conversation has
     "$q" sessions export "$1" --format jsonl | wc -l
 }
 
-echo 1..70
+echo 1..71
 
 # one conversation, a process a turn
 say 0 notes 'How many days are in a week?' --json && empty "$t/err" && [ "$(figure conversation)" = 1 ] &&
@@ -378,9 +378,12 @@ else
         echo "ok $n - $what # SKIP nothing can be mounted here"
     done
 fi
-chmod 500 "$dir" && chmod 400 "$dir/catalog.db"
+chmod 700 "$dir" && chmod 400 "$dir/catalog.db"
 if [ "$(id -u)" != 0 ]; then
-    read_only 'no permission'
+    read_only 'no permission to write .*/catalog.db:'
+    ok 'a catalogue that is write-protected, in a folder that is not'
+    chmod 500 "$dir"
+    read_only 'no permission to write in'
     ok 'a folder of others'
 else
     real=$q
@@ -390,11 +393,16 @@ else
     chmod 755 "$t/nobody"
     q=$t/nobody
     if "$q" --version >/dev/null 2>&1; then
-        read_only 'no permission'
+        read_only 'no permission to write .*/catalog.db:'
+        ok 'a catalogue that is write-protected, in a folder that is not'
+        chmod 500 "$dir"
+        read_only 'no permission to write in'
         ok 'a folder of others'
     else
-        n=$((n + 1))
-        echo "ok $n - a folder of others # SKIP another user cannot run this build"
+        for what in 'a catalogue that is write-protected, in a folder that is not' 'a folder of others'; do
+            n=$((n + 1))
+            echo "ok $n - $what # SKIP another user cannot run this build"
+        done
     fi
     q=$real
 fi
