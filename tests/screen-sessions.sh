@@ -80,6 +80,60 @@ wait_for '^rc=0'
 must '^quasar --resume 7'
 result 'the list: choose, narrow, go on, refuse'
 
+# ---- what cannot be saved ----
+args=
+full=$tmp/full
+begin 80 24 FAKE_FULL="$full"
+touch "$full"
+say hello
+wait_for 'got 5 bytes'
+wait_for 'not saved'
+say /new
+wait_for 'this conversation is not saved: the disk is full; /new again'
+must 'got 5 bytes'
+key F4
+wait_for '^ conversations: '
+key Up
+wait_for '^ > An old'
+key Enter
+wait_for 'is not saved: the disk is full; choosing that one again'
+must 'got 5 bytes'
+say /new
+wait_for 'this conversation is not saved: the disk is full; /new again'
+must 'got 5 bytes'
+say /new
+wait_for 'a new conversation'
+must_not 'got 5 bytes'
+say hello
+wait_for 'got 5 bytes'
+wait_for 'not saved'
+rm "$full"
+say /new
+wait_for 'a new conversation'
+say hello
+wait_for 'got 5 bytes'
+touch "$full"
+say again
+wait_for 'not saved'
+key F4
+wait_for '^ conversations: '
+key Up
+wait_for '^ > An old'
+key Enter
+wait_for 'choosing that one again'
+key F4
+wait_for '^ conversations: '
+key Up
+wait_for '^ > An old'
+key Enter
+wait_for '│ An old answer'
+say again
+wait_for 'not saved'
+key C-d
+wait_for '^rc=1'
+must '^quasar: the conversation is not saved: the disk is full'
+result 'what cannot be saved is not left without a word'
+
 args='--plain --resume 7'
 shell 80 24
 program

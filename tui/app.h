@@ -23,6 +23,8 @@ struct message {
 
 enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND, OV_SESSIONS, OV_STATS };
 
+#define LEAVE_NEW (-1) /* for a new conversation, not a stored one of a number */
+
 /* A stored conversation in the list. */
 struct stored {
     int64_t id;
@@ -71,6 +73,9 @@ struct app {
     size_t n_messages;     /* that the conversation consists of */
     bool said;             /* this turn will be part of it */
 
+    int64_t leave_to;    /* where the user goes once all is on disk; 0: stays */
+    int64_t leave_asked; /* where to it was said that something is not */
+
     struct search *search; /* what is marked in the transcript; NULL: nothing */
     bool find_followed;    /* the view was at the end when the search began */
 
@@ -112,6 +117,8 @@ size_t app_list(struct app *a, const char **entry, const char **help, size_t max
 bool command_run(struct app *a, const char *line, size_t n);
 void command_copy(struct app *a, const struct buf *text);
 void command_editor(struct app *a);
+/* Begins a new conversation; what is not on disk of this one is lost. */
+void command_new(struct app *a);
 void command_help(struct app *a, unsigned ctx);
 
 /* find.c */
@@ -131,6 +138,8 @@ size_t sessions_list(const struct app *a, const char **entry, const char **help,
 /* Goes on with the i-th of the list, from the latest. */
 void sessions_pick(struct app *a, size_t i);
 void sessions_free(struct app *a);
+/* Goes on with a stored conversation, as command_new. */
+void sessions_go_on(struct app *a, int64_t id);
 
 /* branch.c */
 /* Each of the question at the selection, or the last (turn 0), or of a number from 1. */
@@ -160,5 +169,8 @@ bool app_query_key(struct app *a, const struct key *k);
 void app_note(struct app *a, enum role role, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void app_stop(struct app *a);
+/* Leaves the conversation for LEAVE_NEW or a stored one. What could not be saved is tried again
+ * first; if that fails the user is told, and asking once more leaves all the same. */
+void app_leave(struct app *a, int64_t to);
 
 #endif

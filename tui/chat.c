@@ -44,6 +44,49 @@ void app_note(struct app *a, enum role role, const char *fmt, ...)
     a->dirty = true;
 }
 
+/* ---- leaving a conversation ---------------------------------------------- */
+
+static void leave(struct app *a, int64_t to)
+{
+    a->leave_asked = 0;
+    if (to == LEAVE_NEW) {
+        command_new(a);
+    } else {
+        sessions_go_on(a, to);
+    }
+}
+
+void app_leave(struct app *a, int64_t to)
+{
+    struct view_chat v;
+    chat_view(a->chat, &v);
+    if (a->fresh || v.saved || a->leave_asked == to) {
+        leave(a, to);
+    } else {
+        a->leave_to = to;
+        chat_flush(a->chat);
+    }
+}
+
+/* The answer of chat_flush. */
+static void on_stored(struct app *a, const char *why)
+{
+    const int64_t to = a->leave_to;
+    a->leave_to = 0;
+    if (to == 0) {
+        return; /* something was said meanwhile: the user stays */
+    }
+    if (!why[0]) {
+        leave(a, to);
+        return;
+    }
+    a->leave_asked = to;
+    app_note(a, R_BAD, "this conversation is not saved: %s; %s again leaves it all the same", why,
+             to == LEAVE_NEW ? "/new" : "choosing that one");
+}
+
+/* ---- turns --------------------------------------------------------------- */
+
 static void clock_text(char out[8], time_t t)
 {
     struct tm tm;
@@ -51,14 +94,14 @@ static void clock_text(char out[8], time_t t)
     snprintf(out, 8, "%02d:%02d", tm.tm_hour % 100, tm.tm_min % 100);
 }
 
-/* ---- turns --------------------------------------------------------------- */
-
 void app_start_turn(struct app *a, const struct message *m)
 {
     struct err e = ERR_INIT;
     char at[8];
     clock_text(at, time(NULL));
     branch_take(a);
+    a->leave_to = 0;
+    a->leave_asked = 0;
     if (chat_send(a->chat, m->full.data, m->full.len, &e) < 0) {
         app_note(a, R_BAD, "not sent: %s", e.msg);
         composer_set(a->composer, m->full.data, m->full.len);
@@ -282,6 +325,9 @@ static void on_event(struct app *a, const struct conv_event *ev)
         break;
     case CE_NOTICE:
         transcript_notice(a->transcript, R_WARN, ev->text.data ? ev->text.data : "");
+        break;
+    case CE_STORED:
+        on_stored(a, ev->text.data ? ev->text.data : "");
         break;
     case CE_SAVED:
         break;

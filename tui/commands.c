@@ -169,6 +169,11 @@ static void new_chat(struct app *a)
         app_note(a, R_WARN, "the model is at work; stop it first (Esc)");
         return;
     }
+    app_leave(a, LEAVE_NEW);
+}
+
+void command_new(struct app *a)
+{
     chat_clear(a->chat);
     a->n_messages = 0;
     branch_forget(a);

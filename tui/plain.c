@@ -32,6 +32,8 @@ struct plain {
     bool spoke; /* "Model:" is out for this answer */
     bool failed;
     struct err error;
+    bool asked;         /* the user was told that the conversation is not saved */
+    struct buf unsaved; /* why */
 };
 
 static void on_interrupt(int sig)
@@ -119,6 +121,11 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
         fputs(".\n", p->talk);
         break;
     case CE_SAVED:
+        break;
+    case CE_STORED:
+        buf_truncate(&p->unsaved, 0);
+        buf_add(&p->unsaved, ev->text.data, ev->text.len);
+        *over = true;
         break;
     case CE_THOUGHT:
         if (!p->thinking) {
@@ -221,6 +228,30 @@ static void answer(const struct plain *p, const char *s)
     fprintf(p->talk, "%s\n", s);
 }
 
+/* What could not be saved is tried again first; the user says whether to go all the same. */
+static void begin_anew(struct plain *p)
+{
+    chat_flush(p->chat);
+    bool over = false;
+    while (!over && !p->failed) {
+        struct conv_event ev;
+        if (conv_wait(p->conv, &ev, -1)) {
+            on_event(p, &ev, &over);
+            conv_event_fini(&ev);
+        }
+    }
+    if (p->unsaved.len > 0 && !p->asked) {
+        p->asked = true;
+        fputs("This conversation is not saved: ", p->talk);
+        say(p, p->talk, p->unsaved.data, p->unsaved.len);
+        fputs(". /new again leaves it all the same.\n", p->talk);
+        return;
+    }
+    p->asked = false;
+    chat_clear(p->chat);
+    fputs("A new conversation.\n", p->talk);
+}
+
 /* A line that starts with a slash; false: leave. */
 static bool command(struct plain *p, char *s)
 {
@@ -234,8 +265,7 @@ static bool command(struct plain *p, char *s)
         return false;
     }
     if (strcmp(word, "/new") == 0) {
-        chat_clear(p->chat);
-        fputs("A new conversation.\n", p->talk);
+        begin_anew(p);
     } else if (strcmp(word, "/status") == 0) {
         show_status(p);
     } else if (strcmp(word, "/set") == 0 && (key = strtok_r(NULL, " ", &s)) && s && s[0]) {
@@ -293,6 +323,7 @@ static bool converse(struct plain *p, struct err *e)
         } else if (chat_send(p->chat, text.data + skip, text.len - skip, e) < 0) {
             fprintf(p->talk, "(not sent: %s)\n", e->msg);
         } else {
+            p->asked = false;
             go_on = follow(p) && !p->failed;
         }
         buf_free(&text);
@@ -377,6 +408,7 @@ int tui_plain(struct conv *c, const struct tui_opts *o, struct err *e)
     sigaction(SIGINT, &old, NULL);
     buf_free(&p.line);
     buf_free(&p.in);
+    buf_free(&p.unsaved);
     chat_free(p.chat);
     return rc;
 }

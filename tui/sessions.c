@@ -92,15 +92,9 @@ size_t sessions_list(const struct app *a, const char **entry, const char **help,
     return n;
 }
 
-static void go_on(struct app *a, int64_t id)
+void sessions_go_on(struct app *a, int64_t id)
 {
-    struct view_chat v;
     struct err e = ERR_INIT;
-    chat_view(a->chat, &v);
-    if (!a->fresh && v.conversation == id) {
-        app_note(a, R_TEXT, "that is the conversation on the screen");
-        return;
-    }
     struct transcript *was = a->transcript;
     const size_t n = a->n_messages;
     find_close(a);
@@ -133,5 +127,11 @@ void sessions_pick(struct app *a, size_t i)
                             : "messages are queued; take them back first (Alt-Up)");
         return;
     }
-    go_on(a, k->id);
+    struct view_chat v;
+    chat_view(a->chat, &v);
+    if (!a->fresh && v.conversation == k->id) {
+        app_note(a, R_TEXT, "that is the conversation on the screen");
+        return;
+    }
+    app_leave(a, k->id);
 }

@@ -56,7 +56,10 @@ static int open_and_run(const struct conf *cf, const struct conv_opts *co,
         .notice = pick->notice.data,
     };
     rc = wants_lines(cf) ? tui_plain(c, &o, e) : tui_chat(c, &o, sig, e);
-    conv_close(c);
+    struct err lost = ERR_INIT;
+    if (conv_end(c, &lost) < 0 && rc == 0) {
+        rc = err_set(e, lost.code, "%s", lost.msg);
+    }
     free(history);
     free(dir);
     return rc;

@@ -325,6 +325,7 @@ void runout_event(struct runout *o, const struct conv *c, const struct conv_even
     case CE_QUEUED:
     case CE_END:
     case CE_SAVED:
+    case CE_STORED:
         clear_progress(o);
         return;
     }

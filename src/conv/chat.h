@@ -111,6 +111,7 @@ enum cmd_kind {
     CMD_REWIND,
     CMD_RESUME,
     CMD_SAVE,
+    CMD_FLUSH,
     CMD_FREE
 };
 
@@ -154,7 +155,7 @@ struct conv {
     int64_t retry_at;      /* when to write again what could not be written */
     struct keeper *keeper; /* NULL: states are not saved */
     bool keep_failed;      /* that they cannot be was told */
-    bool lost;             /* what was said in a chat that is gone could not be written */
+    struct err lost; /* what a chat that went on or is gone could not write; code 0: nothing */
     uint8_t compat[STATE_COMPAT];
     char label[STATE_LABEL_SIZE];
     struct chat **chats;
@@ -171,6 +172,8 @@ void chat_work_stop(struct chat *t, uint64_t serial);
 void chat_work_close(struct chat *t);
 bool chat_working(const struct chat *t);
 void chat_work_clear(struct chat *t);
+/* Writes what could not be written; says whether that worked. */
+void chat_work_flush(struct chat *t);
 void chat_work_rewind(struct chat *t, size_t keep);
 /* Goes on with a stored conversation; takes what r owns. */
 void chat_work_resume(struct chat *t, struct resume *r);

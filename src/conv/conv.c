@@ -290,6 +290,9 @@ static void obey(struct conv *c, struct cmd *cmd)
     case CMD_SAVE:
         t->saving.asked = true;
         break;
+    case CMD_FLUSH:
+        chat_work_flush(t);
+        break;
     case CMD_FREE:
         chat_work_close(t);
         break;
@@ -543,8 +546,13 @@ static void chat_destroy(struct chat *t)
 
 bool conv_close(struct conv *c)
 {
+    return conv_end(c, NULL) == 0;
+}
+
+int conv_end(struct conv *c, struct err *e)
+{
     if (!c) {
-        return true;
+        return 0;
     }
     pthread_mutex_lock(&c->lock);
     c->quit = true;
@@ -573,9 +581,9 @@ bool conv_close(struct conv *c)
     free(c->chats);
     free_opts(c);
     free(c->dir);
-    const bool kept = !c->lost;
+    const struct err lost = c->lost;
     free(c);
-    return kept;
+    return lost.code < 0 ? err_set(e, lost.code, "%s", lost.msg) : 0;
 }
 
 int conv_fd(const struct conv *c)
@@ -747,6 +755,11 @@ void chat_rewind(struct chat *t, size_t keep)
 void chat_save(struct chat *t)
 {
     command(t->conv, CMD_SAVE, t, NULL);
+}
+
+void chat_flush(struct chat *t)
+{
+    command(t->conv, CMD_FLUSH, t, NULL);
 }
 
 bool chat_busy(const struct chat *t)

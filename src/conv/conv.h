@@ -81,7 +81,8 @@ enum conv_event_kind {
     CE_TOOL,    /* text: one whole tool call as JSON {name, arguments} */
     CE_END,     /* the turn is over and stored; reason; text on CE_R_ERROR */
     CE_NOTICE,  /* text: one line that the user should see; chat may be NULL */
-    CE_SAVED    /* chat_save: the state is on disk, or a CE_NOTICE said why not */
+    CE_SAVED,   /* chat_save: the state is on disk, or a CE_NOTICE said why not */
+    CE_STORED   /* chat_flush: text: why something is not on disk; empty: all of it is */
 };
 enum conv_reason { CE_R_STOP, CE_R_LENGTH, CE_R_CANCELLED, CE_R_TOOL, CE_R_ERROR };
 /* "stop", "length", "cancelled", "tool_calls", "error". */
@@ -104,6 +105,8 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e);
 /* Stops every turn, waits for the engine thread, frees all chats. False: something that was said
  * and was to be kept could not be written to the end, and is gone. */
 bool conv_close(struct conv *c);
+/* The same; on QE_IO *e says of which conversation, and why. */
+int conv_end(struct conv *c, struct err *e);
 
 /* Readable (poll) when events wait. */
 int conv_fd(const struct conv *c);
@@ -149,6 +152,9 @@ void chat_rewind(struct chat *t, size_t keep);
 /* Saves the engine's state now, as it otherwise is when the chat has been idle for some
  * seconds, and when it is freed. CE_SAVED follows, once. */
 void chat_save(struct chat *t);
+/* Tries now to write the text that could not be written. CE_STORED follows, once; what is not
+ * on disk then is lost when the chat leaves its conversation (chat_clear, chat_resume). */
+void chat_flush(struct chat *t);
 
 /* ---- stored conversations ---- */
 

@@ -102,6 +102,7 @@ static bool merge(struct post *p, struct post_item *it)
     case CE_END:
     case CE_NOTICE:
     case CE_SAVED:
+    case CE_STORED:
         return false;
     }
     item_fini(it);

@@ -164,6 +164,7 @@ static int put_all(struct record *r, struct record_chat *c, struct err *e)
 
 static void tell_failure(struct record *r, const struct err *e)
 {
+    r->why = *e;
     if (!r->failing) {
         buf_printf(&r->notice,
                    "the conversation cannot be saved: %s; it is kept in memory and saved when that "
@@ -177,6 +178,7 @@ static void tell_failure(struct record *r, const struct err *e)
 static void give_up(struct record *r, const struct err *e)
 {
     buf_printf(&r->notice, "this conversation is not saved any more: %s\n", e->msg);
+    r->why = *e;
     store_close(r->store);
     r->store = NULL;
 }
@@ -226,14 +228,13 @@ static bool write_rows(struct record *r, struct record_chat *c)
 
 void record_open(struct record *r, const char *dir, uint64_t budget, const char *directory)
 {
-    *r = (struct record){.directory = directory};
-    struct err e = ERR_INIT;
-    if (dir && store_open(dir, budget, &r->store, &r->notice, &e) < 0) {
+    *r = (struct record){.directory = directory, .wanted = dir != NULL, .why = ERR_INIT};
+    if (dir && store_open(dir, budget, &r->store, &r->notice, &r->why) < 0) {
         r->store = NULL;
-        buf_printf(&r->notice, "conversations are not saved this time: %s\n", e.msg);
+        buf_printf(&r->notice, "conversations are not saved this time: %s\n", r->why.msg);
     }
-    r->fixed = r->store && store_fixed(r->store);
-    if (r->fixed) {
+    if (r->store && store_fixed(r->store)) {
+        err_set(&r->why, QE_IO, "%s", store_fixed(r->store));
         store_close(r->store);
         r->store = NULL;
     }
@@ -256,7 +257,7 @@ bool record_user(struct record *r, struct record_chat *c, const char *model, con
 {
     c->saved = false;
     if (!r->store) {
-        r->lost = r->fixed;
+        c->lost = r->wanted;
         return false;
     }
     if (!same(c->model, model) || !same(c->system, system)) {
@@ -346,7 +347,7 @@ void record_rewind(struct record *r, struct record_chat *c, size_t back)
 
 bool record_flush(struct record *r, struct record_chat *c)
 {
-    return !c->rows || write_rows(r, c);
+    return !c->lost && (!c->rows || write_rows(r, c));
 }
 
 void record_leave(struct record_chat *c)

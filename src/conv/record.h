@@ -15,8 +15,8 @@
 struct record {
     struct store *store;   /* NULL: not kept (any more) */
     const char *directory; /* where new conversations are begun; borrowed; may be NULL */
-    bool fixed;            /* stored conversations can be read, and nothing is stored */
-    bool lost;             /* something was said meanwhile */
+    bool wanted;           /* what is said is to be kept, even if that is not possible */
+    struct err why;        /* the last time that something could not be written */
     bool failing;          /* told already; what was said waits in memory */
     struct buf notice;     /* lines for the user; whoever posts them empties it */
 };
@@ -33,6 +33,7 @@ struct record_chat {
     struct record_row *user, *answer;
     struct record_row *leaf; /* the conversation stands after it, once it is stored */
     bool saved;              /* everything said so far is on disk */
+    bool lost;               /* something was said that was to be kept and is not even waiting */
 };
 
 /* dir: the folder of sessions; NULL: nothing is kept. */

@@ -4,6 +4,7 @@
  * something was answered. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -575,12 +576,35 @@ void chat_work_close(struct chat *t)
     t->closing = true;
 }
 
+void chat_work_flush(struct chat *t)
+{
+    struct conv *c = t->conv;
+    const bool stored = record_flush(&c->record, &t->record);
+    conv_record_news(c, t);
+    chat_publish(t);
+    const char *why = stored ? "" : c->record.why.msg;
+    post_event(t, CE_STORED, why, strlen(why));
+}
+
+/* The chat leaves its conversation; what could not be written until now is lost. */
+static void leave_record(struct chat *t)
+{
+    struct conv *c = t->conv;
+    if (!record_flush(&c->record, &t->record) && c->lost.code == 0) {
+        char name[48] = "the conversation";
+        if (t->record.conv > 0) {
+            snprintf(name, sizeof name, "the end of conversation %lld", (long long)t->record.conv);
+        }
+        err_set(&c->lost, QE_IO, "%s is not saved: %s", name, c->record.why.msg);
+    }
+    record_leave(&t->record);
+}
+
 void chat_work_clear(struct chat *t)
 {
     json_array_clear(t->messages);
     saving_leave(t);
-    record_flush(&t->conv->record, &t->record);
-    record_leave(&t->record);
+    leave_record(t);
     saving_restart(t, false);
     memset(&t->figures, 0, sizeof t->figures);
     chat_publish(t);
@@ -631,10 +655,7 @@ void chat_work_free(struct chat *t)
     }
     json_decref(t->messages);
     t->messages = NULL;
-    if (!record_flush(&t->conv->record, &t->record) || t->conv->record.lost) {
-        t->conv->lost = true;
-    }
-    record_leave(&t->record);
+    leave_record(t);
     saving_free(t);
     live_free(t->live);
     t->live = NULL;

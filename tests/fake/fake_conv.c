@@ -132,6 +132,13 @@ static void stream(struct chat *t, enum conv_event_kind kind, const char *s, siz
     }
 }
 
+/* Whether what is said cannot be saved: while the file $FAKE_FULL is there. */
+static bool disk_full(void)
+{
+    const char *mark = getenv("FAKE_FULL");
+    return mark && access(mark, F_OK) == 0;
+}
+
 static void answer(struct chat *t, const char *p, size_t n)
 {
     struct conv_event ev = {.kind = CE_PREFILL, .chat = t, .total = 100};
@@ -189,7 +196,7 @@ static void answer(struct chat *t, const char *p, size_t n)
         ev.reason = CE_R_CANCELLED;
     }
     pthread_mutex_lock(&t->conv->lock);
-    t->view.saved = true;
+    t->view.saved = !disk_full();
     t->messages += t->view.output_tokens > 0 ? 2 : 0;
     pthread_mutex_unlock(&t->conv->lock);
     atomic_store(&t->busy, false);
@@ -268,9 +275,10 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
     return 0;
 }
 
-bool conv_close(struct conv *c)
+int conv_end(struct conv *c, struct err *e)
 {
     struct conv_event ev;
+    const bool lost = c->chat && c->chat->messages > 0 && !c->chat->view.saved && disk_full();
     pthread_mutex_lock(&c->lock);
     c->closing = true;
     if (c->chat) {
@@ -288,7 +296,7 @@ bool conv_close(struct conv *c)
     pthread_mutex_destroy(&c->lock);
     pthread_cond_destroy(&c->wake);
     free(c);
-    return true;
+    return lost ? err_set(e, QE_IO, "the conversation is not saved: the disk is full") : 0;
 }
 
 int conv_fd(const struct conv *c)
@@ -430,6 +438,19 @@ void chat_clear(struct chat *t)
     memset(&t->view, 0, sizeof t->view);
     t->messages = 0;
     pthread_mutex_unlock(&t->conv->lock);
+}
+
+void chat_flush(struct chat *t)
+{
+    const struct conv_event ev = {.kind = CE_STORED, .chat = t};
+    const char *why = "";
+    pthread_mutex_lock(&t->conv->lock);
+    t->view.saved = t->view.saved || (t->messages > 0 && !disk_full());
+    if (t->messages > 0 && !t->view.saved) {
+        why = "the disk is full";
+    }
+    pthread_mutex_unlock(&t->conv->lock);
+    post(t->conv, ev, why, strlen(why));
 }
 
 void chat_rewind(struct chat *t, size_t keep)

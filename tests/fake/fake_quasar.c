@@ -35,7 +35,10 @@ int main(int argc, char **argv)
     int rc = conv_open(&co, &c, &e);
     if (rc == 0) {
         rc = plain ? tui_plain(c, &o, &e) : tui_chat(c, &o, &sig, &e);
-        conv_close(c);
+        struct err lost = ERR_INIT;
+        if (conv_end(c, &lost) < 0 && rc == 0) {
+            rc = err_set(&e, lost.code, "%s", lost.msg);
+        }
     }
     if (sig) {
         tui_die(sig);

@@ -97,6 +97,7 @@ void hear(struct conv *c, const struct chat *t, struct heard *h)
             buf_addc(&h->notice, '\n');
             break;
         case CE_SAVED:
+        case CE_STORED:
             break;
         case CE_END:
             assert_ptr_equal(ev.chat, t);

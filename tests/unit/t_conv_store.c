@@ -287,6 +287,21 @@ static void a_bad_catalogue_is_salvaged(void **state)
     free(rows);
 }
 
+/* What is not on disk after another try, in the words of the event. */
+static void flush_now(struct conv *c, struct chat *t, struct buf *why)
+{
+    struct conv_event ev;
+    chat_flush(t);
+    for (bool over = false; !over; conv_event_fini(&ev)) {
+        assert_true(conv_wait(c, &ev, 20000));
+        over = ev.kind == CE_STORED;
+        if (over) {
+            buf_truncate(why, 0);
+            buf_adds(why, ev.text.data ? ev.text.data : "");
+        }
+    }
+}
+
 /* The disk takes no more in the middle of a conversation: one notice, and on; once
  * there is room again, all of it is there. */
 static void a_full_disk_loses_nothing(void **state)
@@ -320,17 +335,41 @@ static void a_full_disk_loses_nothing(void **state)
         told += h.notices;
         heard_fini(&h);
     }
+    struct buf why = BUF_INIT;
+    flush_now(c, t, &why);
+    assert_true(why.len > 0);
     setrlimit(RLIMIT_FSIZE, &old);
     chat_view(t, &v);
     assert_false(v.saved);
     assert_int_equal(told, 1);
-    conv_close(c);
+    flush_now(c, t, &why);
+    assert_int_equal(why.len, 0);
+    chat_view(t, &v);
+    assert_true(v.saved);
+    setrlimit(RLIMIT_FSIZE, &tight);
+    ask(c, t, "more", &h);
+    heard_fini(&h);
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_true(conv_close(c)); /* there is room again */
     char *rows = latest_rows();
     const char *want = "user|one||-|0\nassistant|Noted.||stop|";
     assert_memory_equal(rows, want, strlen(want));
-    assert_int_equal(count_of(rows, "user|more"), 3);
-    assert_int_equal(count_of(rows, "assistant|Noted.||stop|"), 4);
+    assert_int_equal(count_of(rows, "user|more"), 4);
+    assert_int_equal(count_of(rows, "assistant|Noted.||stop|"), 5);
     free(rows);
+
+    c = open_conv(&o);
+    t = chat_create(c);
+    ask(c, t, "two", &h);
+    heard_fini(&h);
+    setrlimit(RLIMIT_FSIZE, &tight);
+    ask(c, t, "more", &h);
+    heard_fini(&h);
+    struct err lost = ERR_INIT;
+    assert_int_equal(conv_end(c, &lost), QE_IO);
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_non_null(strstr(lost.msg, "the end of conversation 2 is not saved: "));
+    buf_free(&why);
 }
 
 struct told {
