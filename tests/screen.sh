@@ -318,6 +318,66 @@ done
 wait_not '/attach'
 result 'a file is a chip with its name'
 
+printf 'second' >"$tmp/b.txt"
+text 'look at'
+key M-Enter
+text "/attach $tmp/lexer.c"
+key M-Enter
+text "and /attached"
+key Enter
+wait_for 'lexer.c is in the message; Enter sends it'
+wait_for '^   \[file lexer.c, 27 bytes\]'
+wait_for '^   and /attached'
+key M-Enter
+text "/attach $tmp/b.txt"
+key Enter
+wait_for 'b.txt is in the message'
+wait_for '^   \[file b.txt, 19 bytes\]$'
+text " /attach $tmp/lexer.c"
+key Enter
+wait_for '^   \[file b.txt, 19 bytes\] \[file lexer.c, 27 bytes\]$'
+key Enter
+wait_for 'got 97 bytes'
+text "/attach $tmp/b.txt"
+key M-Enter
+text "/attach $tmp/lexer.c"
+key Enter
+wait_for '2 files are in the message'
+must '^ > \[file b.txt, 19 bytes\]$'
+must '^   \[file lexer.c, 27 bytes\]$'
+key Enter
+wait_for 'got 47 bytes'
+result 'several files, each where its line stood'
+
+text "text first /attach $tmp/b.txt"
+key Enter
+wait_for '/attach works at the beginning of a line'
+must '^ > text first /attach'
+key C-u
+wait_not 'text first'
+text 'one'
+key M-Enter
+text '/new'
+key Enter
+wait_for '/new works only as the whole message; Enter again sends it as words'
+must '^   /new'
+key Enter
+wait_for 'got 8 bytes, 2 lines'
+text 'two'
+key M-Enter
+text "/attach $tmp/none"
+key Enter
+wait_for 'none: .*'
+must '^   /attach'
+key x
+key Enter
+wait_for 'nonex: .*'
+must '^   /attach'
+key Enter
+wait_for '│ /attach .*nonex'
+wait_for '── idle'
+result 'a command that does not work where it stands is not sent unasked'
+
 # ---- sizes ----
 say 'md please'
 wait_for 'See the manual'
@@ -329,7 +389,7 @@ must 'example.org'
 size 200 60
 wait_for '^── idle ─{150,}'
 wait_for '│ tab  │     8 │ up to the next stop'
-wait_for '^ │ \[file lexer.c, 27 bytes\] +│$'
+wait_for '^ │ \[file b.txt, 19 bytes\] +│$'
 size 30 8
 wait_for '40x10 needed, now 30x8'
 size 20 5

@@ -58,6 +58,8 @@ struct app {
     struct key deferred; /* a key that ends an unfinished command first */
     bool quit_armed;     /* ^C again leaves */
     bool last_esc;
+    bool asking; /* the draft was not sent unasked: Enter again sends it */
+    bool asked;  /* … and this is the key after */
 
     struct gauges gauges;
     struct text_rows panel; /* as last drawn */
@@ -115,6 +117,12 @@ size_t app_list(struct app *a, const char **entry, const char **help, size_t max
 /* commands.c */
 /* Runs a line that starts with "/"; false: no such command, the line stays. */
 bool command_run(struct app *a, const char *line, size_t n);
+/* Puts the files that /attach names at the beginning of a line into the draft; words: the line
+ * can be sent as it is, which is told when that fails. */
+enum attached { ATTACH_NONE, ATTACH_DONE, ATTACH_FAILED };
+enum attached command_attach(struct app *a, bool words);
+/* Whether the draft, as shown, ends with a command that does not work there; says so. */
+bool command_misplaced(struct app *a, const char *shown);
 void command_copy(struct app *a, const struct buf *text);
 void command_editor(struct app *a);
 /* Begins a new conversation; what is not on disk of this one is lost. */

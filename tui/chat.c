@@ -447,8 +447,36 @@ void app_keep_draft(struct app *a)
     }
 }
 
+/* Files that the draft names, and commands that do not work where they stand; false: the draft
+ * is not to be sent now. */
+static bool settle_commands(struct app *a)
+{
+    struct buf shown = BUF_INIT;
+    composer_display(a->composer, &shown);
+    const char *s = shown.data ? shown.data : "";
+    const bool command = s[0] == '/' && s[1] != '/';
+    const size_t word = strcspn(s, " \t\n");
+    bool send = true;
+    if (!command || (word == 7 && memcmp(s, "/attach", 7) == 0)) {
+        const enum attached got = command_attach(a, !command);
+        send = got == ATTACH_NONE || (got == ATTACH_FAILED && !command && a->asked);
+        if (got == ATTACH_DONE && command && !strchr(s, '\n')) {
+            remember(a, &shown);
+        }
+        if (got != ATTACH_DONE && !command && !a->asked) {
+            a->asking = got == ATTACH_FAILED || command_misplaced(a, s);
+            send = send && !a->asking;
+        }
+    }
+    buf_free(&shown);
+    return send;
+}
+
 static void submit(struct app *a)
 {
+    if (!settle_commands(a)) {
+        return;
+    }
     struct message m = {BUF_INIT, BUF_INIT};
     composer_text(a->composer, &m.full);
     composer_display(a->composer, &m.shown);
@@ -464,12 +492,12 @@ static void submit(struct app *a)
         }
         return;
     }
-    if (m.full.data[0] == '/' && m.full.len > 1 && m.full.data[1] == '/') {
+    if (m.shown.data[0] == '/' && m.shown.len > 1 && m.shown.data[1] == '/') {
         memmove(m.full.data, m.full.data + 1, m.full.len);
         m.full.len--;
         memmove(m.shown.data, m.shown.data + 1, m.shown.len);
         m.shown.len--;
-    } else if (m.full.data[0] == '/') {
+    } else if (m.shown.data[0] == '/') {
         composer_clear(a->composer); /* a command may fill it */
         if (command_run(a, m.full.data, m.full.len)) {
             remember(a, &m.full);
@@ -823,6 +851,8 @@ static void on_key(struct app *a, const struct key *k)
         return;
     }
     a->quit_armed = false;
+    a->asked = a->asking;
+    a->asking = false;
     a->last_esc = k->type == K_ESC && k->mods == 0;
     buf_truncate(&a->note, 0);
     if (list_key(a, k) || (a->overlay == OV_HELP && help_key(a, k))) {

@@ -109,10 +109,10 @@ static void export_to(struct app *a, char *args)
     buf_free(&b);
 }
 
-/* Puts a file into the draft, with its name before it; false: it stays a command. */
-static bool attach(struct app *a, const char *name)
+/* Puts a file in the place of the command, with its name before it; *base: that name. */
+static int attach(struct app *a, const struct line_command *in, const char *name, char **as,
+                  struct err *e)
 {
-    struct err e = ERR_INIT;
     struct buf b = BUF_INIT;
     const char *home = getenv("HOME");
     char *path =
@@ -120,25 +120,82 @@ static bool attach(struct app *a, const char *name)
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     buf_printf(&b, "File %s:\n", base);
     const size_t head = b.len;
-    int rc = name[0] ? io_read_file(path, CHAT_TEXT_MAX / 2, &b, &e)
-                     : err_set(&e, QE_USAGE, "usage: /attach FILE");
+    int rc = name[0] ? io_read_file(path, CHAT_TEXT_MAX / 2, &b, e)
+                     : err_set(e, QE_USAGE, "usage: /attach FILE");
     if (rc == 0 && b.len == head) {
-        rc = err_set(&e, QE_FORMAT, "%s is empty", path);
+        rc = err_set(e, QE_FORMAT, "%s is empty", path);
     } else if (rc == 0 && memchr(b.data + head, 0, b.len - head)) {
-        rc = err_set(&e, QE_FORMAT, "%s is no text: it has zero bytes in it", path);
+        rc = err_set(e, QE_FORMAT, "%s is no text: it has zero bytes in it", path);
     }
     if (rc == 0) {
         buf_adds(&b, b.data[b.len - 1] == '\n' ? "" : "\n");
-        rc = composer_attach(a->composer, base, b.data, b.len, &e);
+        rc = composer_attach(a->composer, in, base, b.data, b.len, e);
     }
-    if (rc < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
-    } else {
-        app_note(a, R_GOOD, "%s is in the message; Enter sends it", base);
+    if (rc == 0) {
+        free(*as);
+        *as = mem_strdup(base);
     }
     free(path);
     buf_free(&b);
-    return rc == 0;
+    return rc;
+}
+
+enum attached command_attach(struct app *a, bool words)
+{
+    struct line_command cmd = {.text = BUF_INIT};
+    struct err why = ERR_INIT;
+    char *name = NULL;
+    size_t n = 0;
+    for (size_t from = 0; composer_command(a->composer, from, &cmd);) {
+        struct err e = ERR_INIT;
+        char *args = cmd.text.data;
+        from = cmd.end;
+        if (strcmp(next_word(&args), "/attach") != 0) {
+            continue;
+        }
+        if (attach(a, &cmd, rest_of(args), &name, &e) == 0) {
+            from = cmd.at + 1;
+            n++;
+        } else if (why.code == 0) {
+            why = e;
+        }
+    }
+    if (why.code < 0) {
+        app_note(a, R_BAD, "%s%s", why.msg, words ? "; Enter again sends it as words" : "");
+    } else if (n == 1) {
+        app_note(a, R_GOOD, "%s is in the message; Enter sends it", name);
+    } else if (n > 1) {
+        app_note(a, R_GOOD, "%zu files are in the message; Enter sends it", n);
+    }
+    free(name);
+    buf_free(&cmd.text);
+    return why.code < 0 ? ATTACH_FAILED : n > 0 ? ATTACH_DONE : ATTACH_NONE;
+}
+
+bool command_misplaced(struct app *a, const char *shown)
+{
+    struct line_command cmd = {.text = BUF_INIT};
+    bool found = false;
+    for (size_t from = 0; !found && composer_command(a->composer, from, &cmd); from = cmd.end) {
+        char *args = cmd.text.data;
+        const char *word = next_word(&args);
+        const char *nearest = NULL;
+        if (cmd.last && cmd.at > 0 && keys_command(word, strlen(word), &nearest)) {
+            app_note(a, R_WARN, "%s works only as the whole message; Enter again sends it as words",
+                     word);
+            found = true;
+        }
+    }
+    buf_free(&cmd.text);
+    const char *line = strrchr(shown, '\n') ? strrchr(shown, '\n') : shown;
+    const char *inside = found ? NULL : strstr(line, " /attach ");
+    if (inside && inside[strspn(inside + 9, " ") + 9]) {
+        app_note(a, R_WARN,
+                 "/attach works at the beginning of a line (Alt-Enter begins one); "
+                 "Enter again sends it as words");
+        found = true;
+    }
+    return found;
 }
 
 static void set(struct app *a, const char *key, const char *value)
@@ -225,7 +282,6 @@ bool command_run(struct app *a, const char *line, size_t n)
         free(copy);
         return false;
     }
-    bool done = true;
     switch (act->act) {
     case ACT_NEW:
         new_chat(a);
@@ -254,9 +310,6 @@ bool command_run(struct app *a, const char *line, size_t n)
         }
         break;
     }
-    case ACT_ATTACH:
-        done = attach(a, rest_of(args));
-        break;
     case ACT_STATS:
         screen_panel(a);
         break;
@@ -286,7 +339,7 @@ bool command_run(struct app *a, const char *line, size_t n)
         break;
     }
     free(copy);
-    return done;
+    return true;
 }
 
 void command_editor(struct app *a)

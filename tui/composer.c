@@ -871,7 +871,9 @@ static bool plain_paste(const char *p, size_t n)
     return rows <= COMPOSER_CHIP_ROWS;
 }
 
-static int add_chip(struct composer *c, const char *name, const char *p, size_t n, struct err *e)
+/* Makes another chip; *out is its character. */
+static int make_chip(struct composer *c, const char *name, const char *p, size_t n, wchar_t *out,
+                     struct err *e)
 {
     if (c->n_chips == COMPOSER_CHIPS || draft_bytes(c) + 4 > COMPOSER_DRAFT_MAX) {
         return err_set(e, QE_NOMEM, "no room for another paste or file (%d in one message)",
@@ -888,9 +890,7 @@ static int add_chip(struct composer *c, const char *name, const char *p, size_t 
         c->chip_name[c->n_chips] = mem_strndup(b.data ? b.data : "", fit);
         buf_free(&b);
     }
-    const wchar_t s[2] = {(wchar_t)(CHIP_FIRST + c->n_chips), 0};
-    c->n_chips++;
-    el_winsertstr(c->el, s);
+    *out = (wchar_t)(CHIP_FIRST + c->n_chips++);
     return 0;
 }
 
@@ -907,16 +907,63 @@ int composer_paste(struct composer *c, const char *p, size_t n, struct err *e)
         free(w);
         return 0;
     }
-    return add_chip(c, NULL, p, n, e);
+    wchar_t s[2] = {0, 0};
+    int rc = make_chip(c, NULL, p, n, s, e);
+    if (rc == 0) {
+        el_winsertstr(c->el, s);
+    }
+    return rc;
 }
 
-int composer_attach(struct composer *c, const char *name, const char *p, size_t n, struct err *e)
+bool composer_command(const struct composer *c, size_t from, struct line_command *out)
 {
-    if (c->inside) {
-        return 0;
+    struct line l = line_of(c);
+    for (size_t i = from; i < l.n; i = line_end(&l, i) + 1) {
+        size_t at = i;
+        while (at < l.n && (l.text[at] == L' ' || is_chip(c, l.text[at]))) {
+            at++;
+        }
+        if (at == l.n || l.text[at] != L'/') {
+            continue;
+        }
+        buf_truncate(&out->text, 0);
+        out->at = at;
+        for (; at < l.n && l.text[at] != L'\n' && !is_chip(c, l.text[at]); at++) {
+            add_wchar(&out->text, l.text[at]);
+        }
+        out->end = at;
+        while (at < l.n && (l.text[at] == L' ' || l.text[at] == L'\n')) {
+            at++;
+        }
+        out->last = at == l.n;
+        return true;
+    }
+    return false;
+}
+
+int composer_attach(struct composer *c, const struct line_command *in, const char *name,
+                    const char *p, size_t n, struct err *e)
+{
+    wchar_t chip = 0;
+    struct line l = line_of(c);
+    if (c->inside || in->at >= in->end || in->end > l.n) {
+        return err_set(e, QE_BUSY, "the draft is being edited");
+    }
+    int rc = make_chip(c, name, p, n, &chip, e);
+    if (rc < 0) {
+        return rc;
     }
     undo_mark(c);
-    return add_chip(c, name, p, n, e);
+    const size_t cut_n = in->end - in->at - 1; /* characters fewer */
+    const size_t cursor = l.cursor > in->end  ? l.cursor - cut_n
+                          : l.cursor > in->at ? in->at + 1
+                                              : l.cursor;
+    wchar_t *text = line_copy(&l);
+    text[in->at] = chip;
+    memmove(text + in->at + 1, text + in->end, (l.n - in->end) * sizeof *text);
+    replace_line(c, text, l.n - cut_n, cursor);
+    free(text);
+    return 0;
 }
 
 bool composer_pending(const struct composer *c)

@@ -30,8 +30,19 @@ bool composer_is_vi(const struct composer *c);
 int composer_key(struct composer *c, const struct key *k, struct err *e);
 /* Inserts pasted bytes, as text or as a chip. */
 int composer_paste(struct composer *c, const char *p, size_t n, struct err *e);
-/* Inserts a file as a chip that shows its name. QE_NOMEM: there is no room. */
-int composer_attach(struct composer *c, const char *name, const char *p, size_t n, struct err *e);
+/* A command at the beginning of a line of the draft, where chips and spaces do not count. */
+struct line_command {
+    size_t at, end;  /* its place in the draft */
+    bool last;       /* only white space follows */
+    struct buf text; /* with the slash, to the end of the line or the next chip */
+};
+/* The first one from a place on that is a line's beginning or the end of another; text is
+ * replaced and stays the caller's. False: there is none. */
+bool composer_command(const struct composer *c, size_t from, struct line_command *out);
+/* Puts a file in the place of a command, as a chip that shows its name. QE_NOMEM: there is no
+ * room. */
+int composer_attach(struct composer *c, const struct line_command *in, const char *name,
+                    const char *p, size_t n, struct err *e);
 /* Enter: turns a backslash before the cursor into a new line and returns
  * false; true means send. */
 bool composer_enter(struct composer *c);

@@ -267,6 +267,51 @@ static void test_history(void **state)
     end(&w);
 }
 
+/* Types a command and puts a file in its place. */
+static int attach(struct world *w, const char *name, const char *p, size_t n)
+{
+    struct line_command in = {.text = BUF_INIT};
+    type(w, "/x y");
+    assert_true(composer_command(w->c, 0, &in));
+    assert_string_equal(in.text.data, "/x y");
+    assert_true(in.last);
+    buf_free(&in.text);
+    return composer_attach(w->c, &in, name, p, n, NULL);
+}
+
+/* Commands begin a line; a file takes the place of one, and the cursor stays where it was. */
+static void test_commands(void **state)
+{
+    (void)state;
+    struct world w;
+    struct line_command in = {.text = BUF_INIT};
+    begin(&w, false);
+    composer_paste(w.c, "a /no\n  /one 1\nb\n/two\n \n", 24, NULL);
+    assert_true(composer_command(w.c, 0, &in));
+    assert_string_equal(in.text.data, "/one 1");
+    assert_false(in.last);
+    struct line_command next = {.text = BUF_INIT};
+    assert_true(composer_command(w.c, in.end, &next));
+    assert_string_equal(next.text.data, "/two");
+    assert_true(next.last);
+    assert_false(composer_command(w.c, next.end, &next));
+    assert_int_equal(composer_attach(w.c, &in, "f", "x\n", 2, NULL), 0);
+    type(&w, "z");
+    text_is(&w, "a /no\n  x\n\nb\n/two\n \nz");
+    composer_undo(w.c);
+    text_is(&w, "a /no\n  /one 1\nb\n/two\n \n");
+    composer_clear(w.c);
+    composer_paste(w.c, "/one\nend", 8, NULL);
+    type(&w, "\x1b[H\x1b[A\x1b[C");
+    assert_true(composer_command(w.c, 0, &in));
+    assert_int_equal(composer_attach(w.c, &in, "f", "x", 1, NULL), 0);
+    type(&w, "z");
+    text_is(&w, "xz\nend");
+    buf_free(&in.text);
+    buf_free(&next.text);
+    end(&w);
+}
+
 /* A file's chip has its name, made harmless. */
 static void test_files(void **state)
 {
@@ -275,12 +320,12 @@ static void test_files(void **state)
     struct buf shown = BUF_INIT;
     struct buf text = BUF_INIT;
     begin(&w, false);
-    assert_int_equal(composer_attach(w.c, "a\x1b[2J.c", "File\n", 5, NULL), 0);
-    assert_int_equal(composer_attach(w.c,
-                                     "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
-                                     "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
-                                     "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4xx\xc3\xa4.txt",
-                                     "2\n", 2, NULL),
+    assert_int_equal(attach(&w, "a\x1b[2J.c", "File\n", 5), 0);
+    assert_int_equal(attach(&w,
+                            "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
+                            "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
+                            "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4xx\xc3\xa4.txt",
+                            "2\n", 2),
                      0);
     composer_display(w.c, &shown);
     composer_text(w.c, &text);
@@ -290,9 +335,9 @@ static void test_files(void **state)
     composer_clear(w.c);
     composer_paste(w.c, "1\n2\n3\n", 6, NULL);
     for (int i = 0; i < COMPOSER_CHIPS; i++) {
-        assert_int_equal(composer_attach(w.c, "f", "x", 1, NULL), 0);
+        assert_int_equal(attach(&w, "f", "x", 1), 0);
     }
-    assert_int_equal(composer_attach(w.c, "f", "x", 1, NULL), QE_NOMEM);
+    assert_int_equal(attach(&w, "f", "x", 1), QE_NOMEM);
     buf_free(&shown);
     buf_free(&text);
     end(&w);
@@ -477,11 +522,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_editing),      cmocka_unit_test(test_clusters),
         cmocka_unit_test(test_lines),        cmocka_unit_test(test_chips),
-        cmocka_unit_test(test_files),        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_undo),         cmocka_unit_test(test_history),
-        cmocka_unit_test(test_history_long), cmocka_unit_test(test_history_file),
-        cmocka_unit_test(test_vi),           cmocka_unit_test(test_quoted),
-        cmocka_unit_test(test_random_keys),
+        cmocka_unit_test(test_files),        cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_limit),        cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_history),      cmocka_unit_test(test_history_long),
+        cmocka_unit_test(test_history_file), cmocka_unit_test(test_vi),
+        cmocka_unit_test(test_quoted),       cmocka_unit_test(test_random_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
