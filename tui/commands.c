@@ -109,7 +109,7 @@ static void export_to(struct app *a, char *args)
     buf_free(&b);
 }
 
-/* Puts a file in the place of the command, with its name before it; *base: that name. */
+/* Puts a file in the place of the command, with its name before it; *as becomes that name. */
 static int attach(struct app *a, const struct line_command *in, const char *name, char **as,
                   struct err *e)
 {
