@@ -166,7 +166,7 @@ static void finding(void **state)
     int64_t id = 0;
     const struct {
         const char *given, *name, *why; /* name NULL: refused */
-    } names[] = {
+    } given[] = {
         {"", NULL, "cannot be empty"},
         {" \xC2\xA0", NULL, "cannot be empty"},
         {"12", NULL, "a number means"},
@@ -180,11 +180,11 @@ static void finding(void **state)
         {" 12 a", "12 a", NULL},
         {"-1", "-1", NULL},
     };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         char *name = NULL;
-        const int rc = catalog_take_name(names[i].given, &name, &e);
-        if (names[i].name ? rc != 0 || strcmp(name, names[i].name) != 0
-                          : rc != QE_USAGE || !strstr(e.msg, names[i].why)) {
+        const int rc = catalog_take_name(given[i].given, &name, &e);
+        if (given[i].name ? rc != 0 || strcmp(name, given[i].name) != 0
+                          : rc != QE_USAGE || !strstr(e.msg, given[i].why)) {
             fail_msg("name %zu: %d, %s: %s", i, rc, name ? name : "none", e.msg);
         }
         free(name);
