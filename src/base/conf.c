@@ -252,6 +252,11 @@ static char *trim(char *s)
     return s;
 }
 
+bool conf_is_text(enum conf_type type)
+{
+    return type == CONF_STR || type == CONF_LIST || type == CONF_MAYBE;
+}
+
 /* Where a comment begins behind a value: after a blank, and behind the quotes of a quoted
  * one, the last that a # follows. A text without quotes may have a # of its own, so none
  * is looked for there. NULL: nowhere. */
@@ -293,8 +298,7 @@ static int load_line(struct conf *c, char *line, const char *path, int lineno, s
         return err_set(e, QE_USAGE, "%s:%d: there is no setting \"%s\" (man quasar lists them)",
                        path, lineno, key);
     }
-    const enum conf_type type = c->table[i].type;
-    char *comment = comment_in(val, type == CONF_STR || type == CONF_LIST || type == CONF_MAYBE);
+    char *comment = comment_in(val, conf_is_text(c->table[i].type));
     if (comment) {
         *comment = 0;
     }

@@ -58,6 +58,10 @@ int conf_load_env(struct conf *c, struct err *e);
 int conf_parse_args(struct conf *c, unsigned cmd, int argc, char **argv, int *nargs, char **args,
                     struct err *e);
 
+/* Whether values of the type are texts, which may hold any character: a comment stands behind
+ * one in the file only if it has quotes. */
+bool conf_is_text(enum conf_type type);
+
 /* Values. Asking for a name that is not in the table is a bug (assert). */
 bool conf_is_set(const struct conf *c, const char *name);     /* anything but the default */
 const char *conf_str(const struct conf *c, const char *name); /* NULL when unset */

@@ -32,8 +32,7 @@ static json_t *value_of(const struct conf *cf, const struct conf_opt *o)
  * a comment; a text has quotes, behind which a comment can be told from it. */
 static void print_line(const struct conf_opt *o, const char *value, const char *origin)
 {
-    const bool text = o->type == CONF_STR || o->type == CONF_LIST || o->type == CONF_MAYBE;
-    const char *quote = text && value ? "\"" : "";
+    const char *quote = conf_is_text(o->type) && value ? "\"" : "";
     struct buf b = BUF_INIT;
     buf_printf(&b, "%s%s%s", quote, value ? value : "", quote);
     const bool lines = strpbrk(b.data, "\r\n");
