@@ -55,6 +55,9 @@ void store_damaged(struct store *s, const struct state_file *f);
 /* Removes a conversation that the caller has the lock of, with the states that no other
  * one has. */
 int store_remove(struct store *s, int64_t conv, struct err *e);
+/* Deletes a conversation's saved states, but for those that another one has too; what was said
+ * stays. *bytes: how much that freed. */
+int store_forget_states(struct store *s, int64_t conv, uint64_t *bytes, struct err *e);
 
 struct store_gc {
     int states;       /* deleted for the budget, or because no turn has them any more */

@@ -230,16 +230,37 @@ static bool add_owned(void *ctx, const struct catalog_state *st)
     return files_add(st->conv == o->conv ? &o->mine : &o->others, st);
 }
 
+/* Forgets the files that only this conversation had. */
+static int forget_owned(struct store *s, const struct owned *o, uint64_t *bytes, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; i < o->mine.n && rc == 0; i++) {
+        if (!files_has(&o->others, o->mine.v[i])) {
+            rc = store_forget(s, o->mine.v[i], NULL, e);
+            *bytes += rc == 0 ? o->mine.bytes[i] : 0;
+        }
+    }
+    return rc;
+}
+
 int store_remove(struct store *s, int64_t conv, struct err *e)
 {
     struct owned o = {.conv = conv};
+    uint64_t bytes = 0;
     int rc = catalog_states(s->c, add_owned, &o, e);
     rc = rc < 0 ? rc : catalog_remove(s->c, conv, e);
-    for (size_t i = 0; i < o.mine.n && rc == 0; i++) {
-        if (!files_has(&o.others, o.mine.v[i])) {
-            rc = store_forget(s, o.mine.v[i], NULL, e);
-        }
-    }
+    rc = rc < 0 ? rc : forget_owned(s, &o, &bytes, e);
+    files_free(&o.mine);
+    files_free(&o.others);
+    return rc;
+}
+
+int store_forget_states(struct store *s, int64_t conv, uint64_t *bytes, struct err *e)
+{
+    struct owned o = {.conv = conv};
+    *bytes = 0;
+    int rc = catalog_states(s->c, add_owned, &o, e);
+    rc = rc < 0 ? rc : forget_owned(s, &o, bytes, e);
     files_free(&o.mine);
     files_free(&o.others);
     return rc;

