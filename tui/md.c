@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "tui/hl.h"
 #include "tui/md_table.h"
 
 #define MAX_NEST  12
@@ -168,6 +169,32 @@ static void box_edge(struct render *r, const struct text_prefix *p, enum glyph l
     text_rows_end(r->out, true);
 }
 
+static void add_piece(void *ctx, enum role role, const char *p, size_t n)
+{
+    struct text_flow *f = ctx;
+    (void)n;
+    if (f->n_runs == f->cap_runs) {
+        f->cap_runs = f->cap_runs ? f->cap_runs * 2 : 16;
+        f->runs = mem_realloc(f->runs, f->cap_runs * sizeof *f->runs);
+    }
+    f->runs[f->n_runs++] = (struct text_run){(size_t)(p - f->text.data), (uint16_t)role};
+}
+
+/* Gives the lines of a flow the colours of their language. */
+static void highlight(struct text_flow *f, unsigned language)
+{
+    const char *p = f->text.data;
+    const size_t n = f->text.len;
+    hl_state open = 0;
+    f->n_runs = 0;
+    for (size_t i = 0; i < n;) {
+        const char *nl = memchr(p + i, '\n', n - i);
+        const size_t k = nl ? (size_t)(nl - p) - i : n - i;
+        open = hl_line(language, open, p + i, k, add_piece, f);
+        i += k + 1;
+    }
+}
+
 static void flush_code(struct render *r)
 {
     struct text_prefix first, next;
@@ -178,6 +205,10 @@ static void flush_code(struct render *r)
         while (r->flow.n_runs && r->flow.runs[r->flow.n_runs - 1].at >= t->len) {
             r->flow.n_runs--;
         }
+    }
+    const unsigned language = hl_language(r->info.data ? r->info.data : "", r->info.len);
+    if (language && t->len) {
+        highlight(&r->flow, language);
     }
     char mark[16];
     snprintf(mark, sizeof mark, "%s ", theme_glyph(r->th, G_WRAP));

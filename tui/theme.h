@@ -17,6 +17,10 @@ enum role {
     R_MODEL,
     R_THOUGHT,
     R_CODE,
+    R_KEYWORD,
+    R_STRING,
+    R_COMMENT,
+    R_TOOL,
     R_GOOD,
     R_WARN,
     R_BAD,
@@ -63,18 +67,30 @@ enum glyph {
     G_COUNT
 };
 
+/* THEME_AUTO: light or dark, as the terminal's background is; default until that is known. */
+enum theme_kind { THEME_DEFAULT, THEME_AUTO, THEME_LIGHT, THEME_DARK, THEME_MONO };
+#define THEME_COUNT 5
+
 struct theme {
     bool ascii; /* ornaments from the ASCII set */
     bool utf8;  /* the locale can write any character */
     bool color;
+    enum theme_kind kind; /* asked for */
+    enum theme_kind look; /* drawn with; never THEME_AUTO */
 };
 
 /* The glyph in the theme's set; always one cell. */
 const char *theme_glyph(const struct theme *th, enum glyph g);
 
-/* After curses started: declares the colours (unless NO_COLOR is set or the
- * terminal has none) and sets th->color. */
+/* After curses started: declares the colours of th->kind (unless NO_COLOR is set or the
+ * terminal has none) and sets th->color. Again for another kind. */
 void theme_start(struct theme *th);
+/* Which background the terminal has (luminance of 0..1000): THEME_AUTO is decided. */
+void theme_background(struct theme *th, int luminance);
+
+/* "default", "auto", …; false: there is no such theme. */
+extern const char *const theme_names[THEME_COUNT];
+bool theme_named(const char *name, enum theme_kind *out);
 
 /* Curses attributes and colour pair of a style. */
 void theme_attrs(const struct theme *th, uint16_t style, unsigned long *attrs, short *pair);
