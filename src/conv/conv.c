@@ -641,6 +641,25 @@ void conv_view_spec(const struct conv *c, struct view_spec *out)
     *out = sched_counters(c->sched).spec;
 }
 
+void conv_view_load(const struct conv *c, struct view_load *out)
+{
+    const struct sched_counters s = sched_counters(c->sched);
+    *out = (struct view_load){.spec = s.spec,
+                              .prompt_tokens = s.prompt_tokens,
+                              .cached_tokens = s.cached_tokens,
+                              .prefilled = s.prefilled,
+                              .prefill_s = s.prefill_s,
+                              .restored = s.restored,
+                              .failed = s.failed,
+                              .waiting = s.waiting,
+                              .running = s.running};
+}
+
+void conv_view_kv(const struct conv *c, struct view_kv *out)
+{
+    sched_kv(c->sched, out);
+}
+
 void conv_view_model(const struct conv *c, struct view_model *out)
 {
     snap_get(&c->model, out, sizeof *out);

@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "view/spec.h"
+#include "view/load.h"
 #include "view/view.h"
 
 /*
@@ -123,6 +123,10 @@ void conv_view_model(const struct conv *c, struct view_model *out);
 void chat_view(const struct chat *t, struct view_chat *out);
 /* What speculation did since the model was loaded; zero before. Any thread. */
 void conv_view_spec(const struct conv *c, struct view_spec *out);
+/* All that the engine did, and who has its cache; the tags are numbers of conversations. Zero
+ * before the model was loaded. Any thread. */
+void conv_view_load(const struct conv *c, struct view_load *out);
+void conv_view_kv(const struct conv *c, struct view_kv *out);
 
 struct chat *chat_create(struct conv *c);
 void chat_free(struct chat *t);

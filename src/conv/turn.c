@@ -75,6 +75,9 @@ void chat_publish(struct chat *t)
         v->tok_s = v->decode_s > 0 && u->ids.n > 1 ? (double)(u->ids.n - 1) / v->decode_s : 0;
         v->prefill_s = clock_seconds((u->first ? u->first : now()) - u->began);
     }
+    if (t->live) {
+        live_tag(t->live, v->conversation);
+    }
     snap_put(&t->view, v, sizeof *v);
 }
 

@@ -332,6 +332,11 @@ int engine_seq_len(const struct engine *g, int seq)
     return rstate_has(&g->slots, seq) ? g->seqs[seq].len : 0;
 }
 
+int engine_seq_pages(const struct engine *g, int seq)
+{
+    return rstate_has(&g->slots, seq) ? g->seqs[seq].kv.n : 0;
+}
+
 bool engine_seq_pure(const struct engine *g, int seq)
 {
     return rstate_has(&g->slots, seq) && g->seqs[seq].pure && !g->seqs[seq].broken;

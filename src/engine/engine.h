@@ -137,7 +137,8 @@ struct engine_sampling engine_defaults(const struct engine *g);
 int engine_seq_open(struct engine *g, int *seq, struct err *e); /* QE_BUSY: no slot left */
 void engine_seq_close(struct engine *g, int seq);
 void engine_seq_reset(struct engine *g, int seq);
-int engine_seq_len(const struct engine *g, int seq); /* tokens computed so far */
+int engine_seq_len(const struct engine *g, int seq);   /* tokens computed so far */
+int engine_seq_pages(const struct engine *g, int seq); /* of the cache, also shared ones */
 /* dst becomes a copy of src (recurrent state copied, pages shared until written). */
 int engine_seq_fork(struct engine *g, int dst, int src, struct err *e);
 /* Whole state of a sequence as one buffer; size first. Exact restore. */
@@ -180,6 +181,8 @@ struct engine_kept {
     int n;
     uint64_t bytes; /* values, and pages that no sequence has */
     int pages, pages_free, pages_kept;
+    int page_tokens; /* of a page, and what it takes */
+    uint64_t page_bytes;
 };
 struct engine_kept engine_kept(const struct engine *g);
 /* fn is called when no page is free in the middle of a call. It may free kept states and

@@ -167,7 +167,9 @@ struct engine_kept engine_kept(const struct engine *g)
                                          (uint64_t)g->pool.n_kept * g->ops->page_size(g->b),
                                 .pages = g->pool.n_pages,
                                 .pages_free = g->pool.n_free,
-                                .pages_kept = g->pool.n_kept};
+                                .pages_kept = g->pool.n_kept,
+                                .page_tokens = BE_PAGE,
+                                .page_bytes = g->ops->page_size(g->b)};
 }
 
 void engine_on_full(struct engine *g, bool (*fn)(void *ctx), void *ctx)

@@ -59,6 +59,7 @@ int job_create(const struct job_spec *spec, int vocab, int ctx, struct job **out
         j->n_noted = ctx / JOB_NOTED + 1;
     }
     j->live = spec->live;
+    j->tag = spec->tag;
     if (j->live) {
         live_ref(j->live);
     }

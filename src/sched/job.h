@@ -19,6 +19,7 @@ struct job {
     int min_tokens;
     int logprobs; /* of each token: 0, or 1 + how many of the likeliest */
     struct live *live;
+    int64_t tag;
     int head_end, query_end, input_end;
     bool screen, store;
     int wake_fd;

@@ -14,7 +14,13 @@ struct live *live_create(void)
     l->seq = -1;
     atomic_init(&l->refs, 1);
     atomic_init(&l->doomed, 0);
+    atomic_init(&l->tag, 0);
     return l;
+}
+
+void live_tag(struct live *l, int64_t tag)
+{
+    atomic_store_explicit(&l->tag, tag, memory_order_relaxed);
 }
 
 void live_ref(struct live *l)

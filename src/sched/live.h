@@ -11,6 +11,7 @@
 struct live {
     atomic_int refs;
     atomic_int doomed; /* the conversation let go */
+    _Atomic int64_t tag;
     /* engine thread */
     bool listed; /* the scheduler holds a reference */
     bool busy;   /* a running job has the sequence */

@@ -130,6 +130,7 @@ void round_run(struct engine *g, struct spec *spec, struct slot *const *slots, i
     }
     const double step_s = elapsed(mid);
     cost->rows = w.rows;
+    cost->failed = rc < 0;
     if (rc == 0) {
         const struct engine_counters after = engine_counters(g);
         const struct view_spec round = {.draft_s = draft_s,

@@ -14,6 +14,7 @@ struct round_end {
 
 struct round_cost {
     int rows;
+    bool failed;           /* and gave nothing */
     struct view_spec spec; /* of all sequences */
 };
 

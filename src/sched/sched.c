@@ -59,6 +59,7 @@ struct sched {
     double tok_s; /* of prefill, smoothed */
     struct sched_counters count;
     struct snap snap;
+    struct snap kv; /* struct view_kv */
 };
 
 /* ---- loading ---- */
@@ -83,6 +84,47 @@ static void on_progress(void *ctx, double done)
 
 /* ---- sequences ---- */
 
+static void add_seq(const struct sched *s, struct view_kv *v, int seq, int64_t tag, bool busy)
+{
+    if (v->n == VIEW_KV_SEQS) {
+        v->more++;
+        return;
+    }
+    v->seq[v->n++] = (struct view_kv_seq){.tag = tag,
+                                          .tokens = engine_seq_len(s->engine, seq),
+                                          .pages = engine_seq_pages(s->engine, seq),
+                                          .busy = busy};
+}
+
+static int64_t tag_of(const struct live *l)
+{
+    return atomic_load_explicit(&l->tag, memory_order_relaxed);
+}
+
+static void publish_kv(struct sched *s, const struct engine_kept *kept)
+{
+    struct view_kv v;
+    memset(&v, 0, sizeof v);
+    v.pages = kept->pages;
+    v.pages_free = kept->pages_free;
+    v.pages_kept = kept->pages_kept;
+    v.page_tokens = kept->page_tokens;
+    v.page_bytes = kept->page_bytes;
+    for (int i = 0; i < ROWS; i++) {
+        const struct job *j = s->slots[i].job;
+        if (j && !s->slots[i].filling) {
+            add_seq(s, &v, s->slots[i].seq, j->live ? tag_of(j->live) : j->tag, true);
+        }
+    }
+    for (size_t i = 0; i < s->n_lives; i++) {
+        const struct live *l = s->lives[i];
+        if (!l->busy && l->seq >= 0) {
+            add_seq(s, &v, l->seq, tag_of(l), false);
+        }
+    }
+    snap_put(&s->kv, &v, sizeof v);
+}
+
 static void publish(struct sched *s)
 {
     int running = 0, idle = 0;
@@ -101,6 +143,7 @@ static void publish(struct sched *s)
     s->count.pages_free = kept.pages_free;
     s->count.pages_kept = kept.pages_kept;
     snap_put(&s->snap, &s->count, sizeof s->count);
+    publish_kv(s, &kept);
 }
 
 /* Lets go of lives whose conversations are gone. */
@@ -238,6 +281,7 @@ static void begin(struct sched *s, struct slot *slot, int cached)
     slot->done = cached;
     s->count.prompt_tokens += (uint64_t)j->n_prompt;
     s->count.cached_tokens += (uint64_t)cached;
+    s->count.restored += cached > 0 && j->stats.reuse != JU_LIVE;
     if (slot->q && cached == 0) {
         spec_seq_reset(slot->q);
     }
@@ -373,6 +417,7 @@ static void move_step(struct sched *s)
         return;
     }
     s->moving = next;
+    s->count.restored += t->in && t->err.code == 0;
     if (transfer_holds(t)) {
         t->next = s->leaving;
         s->leaving = t;
@@ -499,6 +544,8 @@ static void prefill_step(struct sched *s)
     reuse_chunk(&s->reuse, slot);
     int n = slot->done - before;
     slot->job->stats.prefill_s += elapsed(t0);
+    s->count.prefilled += (uint64_t)n;
+    s->count.prefill_s += took;
     if (n >= 64 && took > 0) {
         s->tok_s = s->tok_s > 0 ? 0.7 * s->tok_s + 0.3 * (n / took) : n / took;
     }
@@ -527,6 +574,7 @@ static void decode_step(struct sched *s)
     round_run(s->engine, &s->spec, who, n, ends, &cost);
     s->count.steps++;
     s->count.rows += (uint64_t)cost.rows;
+    s->count.failed += cost.failed;
     view_spec_add(&s->count.spec, &cost.spec);
     for (int i = 0; i < n; i++) {
         if (ends[i].over) {
@@ -761,6 +809,11 @@ struct sched_counters sched_counters(const struct sched *s)
     struct sched_counters c;
     snap_get(&s->snap, &c, sizeof c);
     return c;
+}
+
+void sched_kv(const struct sched *s, struct view_kv *out)
+{
+    snap_get(&s->kv, out, sizeof *out);
 }
 
 int sched_check_length(const struct sched *s, size_t n_prompt, struct err *e)

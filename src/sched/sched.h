@@ -10,6 +10,7 @@
 #include "engine/load.h"
 #include "engine/spec.h"
 #include "sched/tier.h"
+#include "view/load.h"
 
 /*
  * The scheduler: owns the engine and its one thread. Jobs go in as token ids and
@@ -79,6 +80,8 @@ struct live *live_create(void);
 /* The state of a running job goes when the job ends; of an idle one, when the
  * engine thread next has something to do. */
 void live_free(struct live *l);
+/* A number of the owner's, which the figures give back with the live's pages. */
+void live_tag(struct live *l, int64_t tag);
 
 /* ---- states that leave and enter ----
  * An idle live's state, kept as it is to be read by somebody else while the conversation
@@ -126,6 +129,7 @@ struct job_spec {
     bool logprobs;     /* of every token, see job_logprobs */
     int top_logprobs;  /* … and so many of the likeliest, at most ENGINE_MAX_LOGPROBS */
     struct live *live; /* NULL: the state is dropped at the end */
+    int64_t tag;       /* as live_tag, of a job without a live */
     /* Where states are worth keeping, in tokens from the start, 0: nowhere: after the
      * system prompt and the tools; after the last question; after all that will come again
      * unchanged in the next turn. */
@@ -216,7 +220,13 @@ struct sched_counters {
     uint64_t kept_bytes;                   /* … and what they take */
     int pages, pages_free, pages_kept;     /* of the key/value cache */
     struct view_spec spec;                 /* of all jobs since the start */
+    uint64_t prefilled;                    /* prompt tokens computed … */
+    double prefill_s;                      /* … in this time */
+    uint64_t restored;                     /* states put back from memory or elsewhere */
+    uint64_t failed;                       /* decode rounds */
 };
 struct sched_counters sched_counters(const struct sched *s);
+/* Who has the cache's pages. Any thread. */
+void sched_kv(const struct sched *s, struct view_kv *out);
 
 #endif

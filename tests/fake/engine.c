@@ -253,6 +253,11 @@ int engine_seq_len(const struct engine *g, int seq)
     return g->seqs[seq].len;
 }
 
+int engine_seq_pages(const struct engine *g, int seq)
+{
+    return (engine_seq_len(g, seq) + FAKE_PAGE - 1) / FAKE_PAGE;
+}
+
 int engine_seq_fork(struct engine *g, int dst, int src, struct err *e)
 {
     (void)e;
@@ -447,9 +452,16 @@ uint64_t engine_snap_bytes(const struct engine *g, const struct engine_snap *s)
 
 struct engine_kept engine_kept(const struct engine *g)
 {
-    (void)g;
+    int used = 0;
+    for (int i = 0; i < g->info.slots && i < MAX_SEQS; i++) {
+        used += g->seqs[i].open ? engine_seq_pages(g, i) : 0;
+    }
     return (struct engine_kept){.n = fake_log.snaps,
-                                .bytes = (uint64_t)fake_log.snaps * FAKE_STATE};
+                                .bytes = (uint64_t)fake_log.snaps * FAKE_STATE,
+                                .pages = FAKE_PAGES,
+                                .pages_free = FAKE_PAGES - used,
+                                .page_tokens = FAKE_PAGE,
+                                .page_bytes = 4096};
 }
 
 void engine_on_full(struct engine *g, bool (*fn)(void *ctx), void *ctx)

@@ -20,6 +20,8 @@
  */
 
 #define FAKE_STATE 1000 /* bytes of a kept state */
+#define FAKE_PAGE  64   /* tokens of a page */
+#define FAKE_PAGES 4096
 
 /* What the engine did, for assertions. */
 struct fake_log {

@@ -27,7 +27,8 @@ struct chat {
     struct view_chat view; /* under conv->lock */
     atomic_bool stop, busy;
     char settings[256];
-    size_t messages; /* of the conversation; under conv->lock */
+    size_t messages;        /* of the conversation; under conv->lock */
+    uint64_t prompt_tokens; /* of all its turns; under conv->lock */
 };
 
 struct conv {
@@ -245,6 +246,7 @@ static void *engine(void *arg)
             t->view.prompt_tokens = (int)(n / 4 + 1);
             t->view.context_used += (int)(n / 4 + 1);
             t->view.output_tokens = 0;
+            t->prompt_tokens += (uint64_t)t->view.prompt_tokens;
         }
         pthread_mutex_unlock(&c->lock);
         if (p && t && !end) {
@@ -340,6 +342,45 @@ void conv_view_spec(const struct conv *c, struct view_spec *out)
     struct conv *w = (struct conv *)c;
     pthread_mutex_lock(&w->lock);
     *out = c->spec;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void conv_view_load(const struct conv *c, struct view_load *out)
+{
+    struct conv *w = (struct conv *)c;
+    memset(out, 0, sizeof *out);
+    conv_view_spec(c, &out->spec);
+    pthread_mutex_lock(&w->lock);
+    if (w->chat) {
+        out->prompt_tokens = w->chat->prompt_tokens;
+        out->prefilled = out->prompt_tokens;
+        out->prefill_s = (double)out->prefilled / 1000;
+        out->running = atomic_load(&w->chat->busy);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* A cache of 100 pages of 64 tokens, 1 MB each; beside the chat another conversation. */
+void conv_view_kv(const struct conv *c, struct view_kv *out)
+{
+    struct conv *w = (struct conv *)c;
+    memset(out, 0, sizeof *out);
+    pthread_mutex_lock(&w->lock);
+    if (w->model.ready) {
+        const int used = w->chat ? w->chat->view.context_used : 0;
+        const int tokens = used < 4096 ? used : 4096;
+        out->pages = 100;
+        out->page_tokens = 64;
+        out->page_bytes = 1 << 20;
+        out->pages_kept = 5;
+        if (tokens > 0) {
+            out->seq[out->n++] =
+                (struct view_kv_seq){w->chat->view.conversation, tokens, (tokens + 63) / 64,
+                                     atomic_load(&w->chat->busy)};
+        }
+        out->seq[out->n++] = (struct view_kv_seq){8, 1200, 19, false};
+        out->pages_free = 100 - 19 - out->pages_kept - (tokens + 63) / 64;
+    }
     pthread_mutex_unlock(&w->lock);
 }
 

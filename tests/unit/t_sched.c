@@ -235,6 +235,61 @@ static void cancel_takes_one_step(void **state)
     sched_close(s);
 }
 
+/* Who has how many pages, by the owners' tags; counters of prompts and failed rounds. */
+static void figures_of_the_cache(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("ctx=2048,step_us=1000,fail_decode=40", 4);
+    int32_t *p = prompt_of(300, 1);
+    struct live *l = live_create();
+    struct view_kv v;
+    live_tag(l, 77);
+    struct job_spec spec = {
+        .prompt = p, .n_prompt = 300, .max_tokens = 5, .live = l, .tag = 9, .wake_fd = -1};
+    struct job *j = NULL;
+    static struct result got;
+    memset(&got, 0, sizeof got);
+    sched_kv(s, &v);
+    assert_int_equal(v.n, 0);
+    assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
+    finish(j, &got);
+    job_free(j);
+    sched_kv(s, &v);
+    assert_int_equal(v.n, 1);
+    assert_int_equal(v.more, 0);
+    assert_int_equal(v.seq[0].tag, 77);
+    assert_false(v.seq[0].busy);
+    assert_int_equal(v.seq[0].tokens, 304);
+    assert_int_equal(v.seq[0].pages, 5);
+    assert_int_equal(v.page_tokens, FAKE_PAGE);
+    assert_int_equal(v.pages - v.pages_free, 5);
+    assert_true(v.page_bytes > 0);
+    struct sched_counters c = sched_counters(s);
+    assert_int_equal(c.prefilled, 300);
+    assert_int_equal(c.failed, 0);
+    assert_true(c.prefill_s > 0);
+    /* a job without a live has its own tag, and comes first */
+    spec.live = NULL;
+    spec.max_tokens = -1;
+    assert_int_equal(sched_submit(s, &spec, &j, NULL), 0);
+    do {
+        sched_kv(s, &v);
+    } while (v.n < 2);
+    assert_int_equal(v.seq[0].tag, 9);
+    assert_true(v.seq[0].busy);
+    assert_int_equal(v.seq[1].tag, 77);
+    memset(&got, 0, sizeof got);
+    finish(j, &got);
+    assert_int_equal(got.reason, JR_ERROR);
+    job_free(j);
+    assert_int_equal(sched_counters(s).failed, 1);
+    sched_kv(s, &v);
+    assert_int_equal(v.n, 1);
+    live_free(l);
+    free(p);
+    sched_close(s);
+}
+
 static void queue_overflow_is_busy(void **state)
 {
     (void)state;
@@ -656,19 +711,13 @@ static void transfers_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(company_changes_nothing),
-        cmocka_unit_test(slow_reader_loses_nothing),
-        cmocka_unit_test(cancel_takes_one_step),
-        cmocka_unit_test(queue_overflow_is_busy),
-        cmocka_unit_test(refuses_what_does_not_fit),
-        cmocka_unit_test(live_states_are_reused),
-        cmocka_unit_test(idle_lives_make_room),
-        cmocka_unit_test(screen_has_a_slot),
-        cmocka_unit_test(failures_end_only_their_jobs),
-        cmocka_unit_test(loading_fails_clearly),
-        cmocka_unit_test(closing_ends_all),
-        cmocka_unit_test(a_state_moves),
-        cmocka_unit_test(transfers_end),
+        cmocka_unit_test(company_changes_nothing), cmocka_unit_test(slow_reader_loses_nothing),
+        cmocka_unit_test(cancel_takes_one_step),   cmocka_unit_test(queue_overflow_is_busy),
+        cmocka_unit_test(figures_of_the_cache),    cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(live_states_are_reused),  cmocka_unit_test(idle_lives_make_room),
+        cmocka_unit_test(screen_has_a_slot),       cmocka_unit_test(failures_end_only_their_jobs),
+        cmocka_unit_test(loading_fails_clearly),   cmocka_unit_test(closing_ends_all),
+        cmocka_unit_test(a_state_moves),           cmocka_unit_test(transfers_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
