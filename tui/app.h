@@ -15,14 +15,15 @@
 #include "tui/transcript.h"
 #include "tui/tui.h"
 
-/* The state of the screen, shared by chat.c (loop, keys, events), screen.c
- * (drawing) and commands.c. UI thread only. */
+/* The state of the screen: the terminal's side in struct app, one conversation
+ * and all that belongs to it in each struct pane. UI thread only. */
 struct message {
     struct buf shown, full;
 };
 
 enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND, OV_SESSIONS, OV_STATS };
 
+#define PANES_MAX 4
 #define LEAVE_NEW (-1) /* for a new conversation, not a stored one of a number */
 
 /* A stored conversation in the list. */
@@ -32,15 +33,13 @@ struct stored {
     char facts[96];
 };
 
-struct app {
-    struct conv *conv;
+struct app;
+
+struct pane {
+    struct app *app;
     struct chat *chat;
-    const struct tui_opts *opts;
-    struct theme theme;
     struct transcript *transcript;
     struct composer *composer;
-    struct history *history;
-    struct input *input;
     struct status status;
 
     struct message *queue; /* typed while the model answers */
@@ -48,6 +47,40 @@ struct app {
     bool held; /* a stop keeps the queue until Enter */
 
     bool focus; /* the transcript has the keys */
+
+    bool forking;          /* the next message begins a new branch … */
+    size_t fork_keep;      /* … after so many messages */
+    const char *fork_what; /* what the user asked for */
+    struct draft *aside;   /* what was being written before; Esc gives it back */
+    size_t n_messages;     /* that the conversation consists of */
+    bool said;             /* this turn will be part of it */
+
+    int64_t leave_to;    /* where the user goes once all is on disk; 0: stays */
+    int64_t leave_asked; /* where to it was said that something is not */
+
+    struct search *search; /* what is marked in the transcript; NULL: nothing */
+    bool find_followed;    /* the view was at the end when the search began */
+
+    bool fresh; /* a conversation without a turn: no figure of the last one holds */
+    bool in_turn;
+    bool begun; /* the answer of this turn has a block */
+    bool thinking;
+    int64_t turn_start, prefill_start, thought_start;
+
+    int below; /* rows hidden below the transcript's view */
+};
+
+struct app {
+    struct conv *conv;
+    const struct tui_opts *opts;
+    struct theme theme;
+    struct history *history;
+    struct input *input;
+
+    struct pane *panes[PANES_MAX]; /* as numbered on the screen; the rest is NULL */
+    size_t n_panes;
+    struct pane *cur; /* has the keys */
+
     enum overlay overlay;
     struct text_rows help; /* OV_HELP */
     int help_top, help_width;
@@ -68,30 +101,12 @@ struct app {
     struct stored *stored; /* OV_SESSIONS, latest first */
     size_t n_stored;
 
-    bool forking;          /* the next message begins a new branch … */
-    size_t fork_keep;      /* … after so many messages */
-    const char *fork_what; /* what the user asked for */
-    struct draft *aside;   /* what was being written before; Esc gives it back */
-    size_t n_messages;     /* that the conversation consists of */
-    bool said;             /* this turn will be part of it */
-
-    int64_t leave_to;    /* where the user goes once all is on disk; 0: stays */
-    int64_t leave_asked; /* where to it was said that something is not */
-
-    struct search *search; /* what is marked in the transcript; NULL: nothing */
-    bool find_followed;    /* the view was at the end when the search began */
-
     struct buf note; /* one line for the user, until the next key */
     enum role note_role;
 
     bool quit;
     int signal; /* that asked for the end */
     struct err failed;
-    bool fresh; /* a conversation without a turn: no figure of the last one holds */
-    bool in_turn;
-    bool begun; /* the answer of this turn has a block */
-    int64_t turn_start, prefill_start, thought_start, load_start;
-    bool thinking;
 
     /* frames */
     bool dirty;  /* something is to be drawn */
@@ -100,19 +115,74 @@ struct app {
     int64_t last_frame, frame_gap;
     int quick_frames;
     int64_t resize_at; /* when the size has been quiet long enough; 0: no resize */
-    int below;         /* rows hidden below the transcript's view */
 };
 
-/* screen.c */
+/* screen.c: the layout and its frames */
 void screen_draw(struct app *a);
 /* Rows of the transcript at the present size. */
 int screen_page(const struct app *a);
 /* Opens or closes the panel of figures; on a narrow screen it takes the transcript's place. */
 void screen_panel(struct app *a);
 
+/* chat.c: the main loop */
+int64_t app_now(void);
+void app_note(struct app *a, enum role role, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Leaves the terminal to the shell until the program is continued. */
+void app_suspend(struct app *a);
+/* Whether a conversation is at work, or the model is being loaded: the figures change. */
+bool app_busy(const struct app *a);
+
+/* dispatch.c: keys to actions */
+void dispatch_key(struct app *a, const struct key *k);
+
+/* overlay.c: lists over the transcript's end */
 /* The list that is open above the composer, if one is: its entries (borrowed
  * until the next call or edit), most likely last. */
-size_t app_list(struct app *a, const char **entry, const char **help, size_t max);
+size_t overlay_list(struct app *a, const char **entry, const char **help, size_t max);
+/* Completes a command's name from the list; false when there is nothing to complete. */
+bool overlay_complete(struct app *a);
+/* Keys of what is open; true when it was one. */
+bool overlay_key(struct app *a, const struct key *k);
+/* Keys that edit the query of a list; true when it was one. */
+bool overlay_query_key(struct app *a, const struct key *k);
+
+/* submit.c: drafts */
+/* Enter: the draft is a command, or a message that is sent or queued. */
+void submit_draft(struct app *a);
+/* Puts the last queued message into the composer, before what is written there. */
+void submit_take_back(struct app *a);
+/* Empties the composer; what was in it is in the history. */
+void submit_keep_draft(struct app *a);
+
+/* turn.c: turns of a pane and their events */
+void message_free(struct message *m);
+void turn_begin(struct pane *p, const struct message *m);
+/* Moves the message into the queue. */
+void turn_enqueue(struct pane *p, struct message *m);
+/* Begins with the first message that waits, if that can be now. */
+void turn_send_queued(struct pane *p);
+void turn_stop(struct pane *p);
+/* What the conversation tells, for whichever pane it is. */
+void turn_event(struct app *a, const struct conv_event *ev);
+/* Lets the gauges see the engine's counters; over: the answer is done. */
+void turn_gauges(struct app *a, bool over);
+/* "14:02" */
+void turn_clock(char out[8], int64_t seconds);
+
+/* pane.c: a conversation on the screen */
+/* A pane without a composer, of a new conversation. */
+struct pane *pane_create(struct app *a);
+void pane_free(struct pane *p);
+/* Fills the transcript from a stored conversation and goes on with it. */
+int pane_resume(struct pane *p, int64_t conversation, struct err *e);
+/* What the screen opens with. */
+int pane_open_first(struct pane *p, struct err *e);
+/* Leaves the conversation for LEAVE_NEW or a stored one. What could not be saved is tried again
+ * first; if that fails the user is told, and asking once more leaves all the same. */
+void pane_leave(struct pane *p, int64_t to);
+/* The answer of chat_flush: why not everything is on disk, or an empty string. */
+void pane_stored(struct pane *p, const char *why);
 
 /* commands.c */
 /* Runs a line that starts with "/"; false: no such command, the line stays. */
@@ -126,7 +196,7 @@ bool command_misplaced(struct app *a, const char *shown);
 void command_copy(struct app *a, const struct buf *text);
 void command_editor(struct app *a);
 /* Begins a new conversation; what is not on disk of this one is lost. */
-void command_new(struct app *a);
+void command_new(struct pane *p);
 void command_help(struct app *a, unsigned ctx);
 
 /* find.c */
@@ -135,19 +205,19 @@ void find_open(struct app *a, const char *text);
 /* Keys while its pattern is typed; true when it was one. */
 bool find_key(struct app *a, const struct key *k);
 void find_step(struct app *a, int dir);
-void find_close(struct app *a);
+void find_close(struct pane *p);
 /* Over the activity rule. */
 void find_draw(const struct app *a, int y);
 
 /* sessions.c */
 void sessions_open(struct app *a);
-/* As app_list. */
+/* As overlay_list. */
 size_t sessions_list(const struct app *a, const char **entry, const char **help, size_t max);
 /* Goes on with the i-th of the list, from the latest. */
 void sessions_pick(struct app *a, size_t i);
 void sessions_free(struct app *a);
 /* Goes on with a stored conversation, as command_new. */
-void sessions_go_on(struct app *a, int64_t id);
+void sessions_go_on(struct pane *p, int64_t id);
 
 /* branch.c */
 /* Each of the question at the selection, or the last (turn 0), or of a number from 1. */
@@ -157,28 +227,10 @@ void branch_retry(struct app *a);
 /* The user gives it up: the draft is as it was before. */
 void branch_cancel(struct app *a);
 /* Nothing is going to be forked any more. */
-void branch_forget(struct app *a);
+void branch_forget(struct pane *p);
 /* A message is about to be sent: goes back to where it belongs. */
-void branch_take(struct app *a);
+void branch_take(struct pane *p);
 /* Over the activity rule, while forking. */
 void branch_draw(const struct app *a, int y);
-
-/* chat.c */
-/* Fills the transcript from a stored conversation and goes on with it. */
-int app_resume(struct app *a, int64_t conversation, struct err *e);
-void app_start_turn(struct app *a, const struct message *m);
-void app_message_free(struct message *m);
-/* Empties the composer; what was in it is in the history. */
-void app_keep_draft(struct app *a);
-/* Lets the gauges see the engine's counters; over: the answer is done. */
-void app_gauges(struct app *a, bool over);
-/* Keys that edit the query of a list; true when it was one. */
-bool app_query_key(struct app *a, const struct key *k);
-void app_note(struct app *a, enum role role, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-void app_stop(struct app *a);
-/* Leaves the conversation for LEAVE_NEW or a stored one. What could not be saved is tried again
- * first; if that fails the user is told, and asking once more leaves all the same. */
-void app_leave(struct app *a, int64_t to);
 
 #endif

@@ -11,11 +11,11 @@
 /* Whether a branch can begin now; says why not. */
 static bool can_branch(struct app *a)
 {
-    if (a->in_turn) {
+    if (a->cur->in_turn) {
         app_note(a, R_WARN, "the model is at work; stop it first (Esc)");
         return false;
     }
-    if (a->n_queue > 0) {
+    if (a->cur->n_queue > 0) {
         app_note(a, R_WARN, "messages are queued; send them or take them back first (Alt-Up)");
         return false;
     }
@@ -25,7 +25,7 @@ static bool can_branch(struct app *a)
 /* The question that is meant: 0 the one at the selection, or the last; else by its number. */
 static bool find_question(struct app *a, size_t turn, size_t *keep, const struct buf **text)
 {
-    if (transcript_question(a->transcript, turn, keep, text)) {
+    if (transcript_question(a->cur->transcript, turn, keep, text)) {
         return true;
     }
     if (turn > 0) {
@@ -38,24 +38,24 @@ static bool find_question(struct app *a, size_t turn, size_t *keep, const struct
 
 static void to_composer(struct app *a)
 {
-    a->focus = false;
+    a->cur->focus = false;
     a->overlay = OV_NONE;
-    transcript_select(a->transcript, 0);
+    transcript_select(a->cur->transcript, 0);
 }
 
 /* What was being written, once: not the question that is edited now. */
 static void put_aside(struct app *a)
 {
-    if (!a->aside) {
-        a->aside = composer_copy(a->composer);
+    if (!a->cur->aside) {
+        a->cur->aside = composer_copy(a->cur->composer);
     }
 }
 
 static void begin(struct app *a, size_t keep, const char *what)
 {
-    a->forking = true;
-    a->fork_keep = keep;
-    a->fork_what = what;
+    a->cur->forking = true;
+    a->cur->fork_keep = keep;
+    a->cur->fork_what = what;
     to_composer(a);
 }
 
@@ -67,8 +67,8 @@ void branch_edit(struct app *a, size_t turn)
         return;
     }
     put_aside(a);
-    app_keep_draft(a);
-    composer_set(a->composer, text->data ? text->data : "", text->len);
+    submit_keep_draft(a);
+    composer_set(a->cur->composer, text->data ? text->data : "", text->len);
     begin(a, keep, "editing an earlier message");
 }
 
@@ -79,7 +79,7 @@ void branch_here(struct app *a, size_t turn)
     if (!can_branch(a) || !find_question(a, turn, &keep, &text)) {
         return;
     }
-    const size_t after = transcript_answered(a->transcript, keep);
+    const size_t after = transcript_answered(a->cur->transcript, keep);
     if (after == keep) {
         app_note(a, R_WARN, "that question has no answer to go on from; e edits it");
         return;
@@ -97,43 +97,43 @@ void branch_retry(struct app *a)
     }
     struct message m = {BUF_INIT, BUF_INIT};
     buf_add(&m.full, text->data, text->len);
-    const struct buf *shown = transcript_question_shown(a->transcript, text);
+    const struct buf *shown = transcript_question_shown(a->cur->transcript, text);
     buf_add(&m.shown, shown->data, shown->len);
     begin(a, keep, "");
-    app_start_turn(a, &m);
-    app_message_free(&m);
+    turn_begin(a->cur, &m);
+    message_free(&m);
 }
 
-void branch_forget(struct app *a)
+void branch_forget(struct pane *p)
 {
-    a->forking = false;
-    draft_free(a->aside);
-    a->aside = NULL;
+    p->forking = false;
+    draft_free(p->aside);
+    p->aside = NULL;
 }
 
 void branch_cancel(struct app *a)
 {
-    app_keep_draft(a);
-    composer_restore(a->composer, a->aside);
-    branch_forget(a);
+    submit_keep_draft(a);
+    composer_restore(a->cur->composer, a->cur->aside);
+    branch_forget(a->cur);
     app_note(a, R_TEXT, "nothing was changed");
 }
 
-void branch_take(struct app *a)
+void branch_take(struct pane *p)
 {
-    if (!a->forking) {
+    if (!p->forking) {
         return;
     }
-    branch_forget(a);
-    chat_rewind(a->chat, a->fork_keep);
-    transcript_cut(a->transcript, a->fork_keep);
-    if (a->n_messages > a->fork_keep) {
+    branch_forget(p);
+    chat_rewind(p->chat, p->fork_keep);
+    transcript_cut(p->transcript, p->fork_keep);
+    if (p->n_messages > p->fork_keep) {
         struct view_chat v;
-        chat_view(a->chat, &v);
-        transcript_notice(a->transcript, R_DIM,
+        chat_view(p->chat, &v);
+        transcript_notice(p->transcript, R_DIM,
                           v.conversation > 0 ? "a new branch; what followed here stays stored"
                                              : "what followed here is gone: nothing is stored");
-        a->n_messages = a->fork_keep;
+        p->n_messages = p->fork_keep;
     }
 }
 
@@ -141,7 +141,7 @@ void branch_draw(const struct app *a, int y)
 {
     const struct theme *th = &a->theme;
     text_blank(th, y, 0, COLS);
-    int x = text_put(th, y, 1, COLS - 1, R_STRONG, a->fork_what);
+    int x = text_put(th, y, 1, COLS - 1, R_STRONG, a->cur->fork_what);
     const char *hint = "Enter sends it as a new branch, Esc cancels";
     if (x + 3 + (int)strlen(hint) >= COLS) {
         hint = "Esc cancels";

@@ -90,7 +90,7 @@ static void export_to(struct app *a, char *args)
     }
     struct err e = ERR_INIT;
     struct buf b = BUF_INIT;
-    transcript_export(a->transcript, md, &b);
+    transcript_export(a->cur->transcript, md, &b);
     /* never over a file that is there */
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int rc = fd < 0 ? err_sys(&e, QE_IO, errno, "cannot write %s", path)
@@ -129,7 +129,7 @@ static int attach(struct app *a, const struct line_command *in, const char *name
     }
     if (rc == 0) {
         buf_adds(&b, b.data[b.len - 1] == '\n' ? "" : "\n");
-        rc = composer_attach(a->composer, in, base, b.data, b.len, e);
+        rc = composer_attach(a->cur->composer, in, base, b.data, b.len, e);
     }
     if (rc == 0) {
         free(*as);
@@ -146,7 +146,7 @@ enum attached command_attach(struct app *a, bool words)
     struct err why = ERR_INIT;
     char *name = NULL;
     size_t n = 0;
-    for (size_t from = 0; composer_command(a->composer, from, &cmd);) {
+    for (size_t from = 0; composer_command(a->cur->composer, from, &cmd);) {
         struct err e = ERR_INIT;
         char *args = cmd.text.data;
         from = cmd.end;
@@ -176,7 +176,8 @@ bool command_misplaced(struct app *a, const char *shown)
 {
     struct line_command cmd = {.text = BUF_INIT};
     bool found = false;
-    for (size_t from = 0; !found && composer_command(a->composer, from, &cmd); from = cmd.end) {
+    for (size_t from = 0; !found && composer_command(a->cur->composer, from, &cmd);
+         from = cmd.end) {
         char *args = cmd.text.data;
         const char *word = next_word(&args);
         const char *nearest = NULL;
@@ -201,7 +202,7 @@ bool command_misplaced(struct app *a, const char *shown)
 static void set(struct app *a, const char *key, const char *value)
 {
     struct err e = ERR_INIT;
-    if (chat_set(a->chat, key, value, &e) == 0) {
+    if (chat_set(a->cur->chat, key, value, &e) == 0) {
         app_note(a, R_GOOD, "%s: %s, from the next message on", key, value[0] ? value : "none");
     } else {
         app_note(a, R_BAD, "%s", e.msg);
@@ -213,7 +214,7 @@ static void think(struct app *a, const char *what)
     if (strcmp(what, "on") == 0 || strcmp(what, "off") == 0) {
         set(a, "think", what);
     } else if (strcmp(what, "show") == 0 || strcmp(what, "hide") == 0) {
-        transcript_show_thoughts(a->transcript, what[0] == 's');
+        transcript_show_thoughts(a->cur->transcript, what[0] == 's');
         app_note(a, R_GOOD, "thoughts are %s", what[0] == 's' ? "shown" : "folded");
     } else {
         app_note(a, R_WARN, "usage: /think on, off, show or hide");
@@ -222,22 +223,22 @@ static void think(struct app *a, const char *what)
 
 static void new_chat(struct app *a)
 {
-    if (chat_busy(a->chat)) {
+    if (chat_busy(a->cur->chat)) {
         app_note(a, R_WARN, "the model is at work; stop it first (Esc)");
         return;
     }
-    app_leave(a, LEAVE_NEW);
+    pane_leave(a->cur, LEAVE_NEW);
 }
 
-void command_new(struct app *a)
+void command_new(struct pane *p)
 {
-    chat_clear(a->chat);
-    a->n_messages = 0;
-    branch_forget(a);
-    a->fresh = true; /* the engine's side follows when it gets to it */
-    find_close(a);
-    transcript_clear(a->transcript);
-    app_note(a, R_GOOD, "a new conversation");
+    chat_clear(p->chat);
+    p->n_messages = 0;
+    branch_forget(p);
+    p->fresh = true; /* the engine's side follows when it gets to it */
+    find_close(p);
+    transcript_clear(p->transcript);
+    app_note(p->app, R_GOOD, "a new conversation");
 }
 
 /* /edit and /branch: of the last question, or the one of a number. */
@@ -295,7 +296,7 @@ bool command_run(struct app *a, const char *line, size_t n)
         break;
     }
     case ACT_COPY:
-        command_copy(a, transcript_last_answer(a->transcript));
+        command_copy(a, transcript_last_answer(a->cur->transcript));
         break;
     case ACT_EXPORT:
         export_to(a, args);
@@ -328,7 +329,7 @@ bool command_run(struct app *a, const char *line, size_t n)
         break;
     case ACT_EMACS:
     case ACT_VI:
-        composer_set_editor(a->composer, act->act == ACT_VI);
+        composer_set_editor(a->cur->composer, act->act == ACT_VI);
         app_note(a, R_GOOD, "%s keys", act->act == ACT_VI ? "vi" : "Emacs");
         break;
     case ACT_QUIT:
@@ -362,7 +363,7 @@ void command_editor(struct app *a)
                  strerror(errno));
         return;
     }
-    composer_text(a->composer, &text);
+    composer_text(a->cur->composer, &text);
     int rc = io_write_all(fd, text.data ? text.data : "", text.len, path, &e);
     close(fd);
     int status = rc == 0 ? term_run(editor, path) : 1;
@@ -382,7 +383,7 @@ void command_editor(struct app *a)
             buf_truncate(&back, back.len - 1); /* editors add it */
         }
         if (back.len != text.len || (back.len && memcmp(back.data, text.data, back.len) != 0)) {
-            composer_set(a->composer, back.data ? back.data : "", back.len);
+            composer_set(a->cur->composer, back.data ? back.data : "", back.len);
         }
     }
     buf_free(&back);

@@ -11,20 +11,20 @@
 
 static void look(struct app *a)
 {
-    transcript_search(a->transcript, NULL);
-    search_free(a->search);
-    a->search = search_create(a->query.data ? a->query.data : "", a->query.len);
-    transcript_search(a->transcript, a->search);
+    transcript_search(a->cur->transcript, NULL);
+    search_free(a->cur->search);
+    a->cur->search = search_create(a->query.data ? a->query.data : "", a->query.len);
+    transcript_search(a->cur->transcript, a->cur->search);
 }
 
 void find_open(struct app *a, const char *text)
 {
-    if (transcript_is_empty(a->transcript)) {
+    if (transcript_is_empty(a->cur->transcript)) {
         app_note(a, R_WARN, "there is nothing to search yet");
         return;
     }
-    if (!a->search) {
-        a->find_followed = transcript_following(a->transcript);
+    if (!a->cur->search) {
+        a->cur->find_followed = transcript_following(a->cur->transcript);
     }
     buf_truncate(&a->query, 0);
     buf_adds(&a->query, text);
@@ -32,14 +32,14 @@ void find_open(struct app *a, const char *text)
     look(a);
 }
 
-void find_close(struct app *a)
+void find_close(struct pane *p)
 {
-    if (a->overlay == OV_FIND) {
-        a->overlay = OV_NONE;
+    if (p == p->app->cur && p->app->overlay == OV_FIND) {
+        p->app->overlay = OV_NONE;
     }
-    transcript_search(a->transcript, NULL);
-    search_free(a->search);
-    a->search = NULL;
+    transcript_search(p->transcript, NULL);
+    search_free(p->search);
+    p->search = NULL;
 }
 
 bool find_key(struct app *a, const struct key *k)
@@ -49,17 +49,17 @@ bool find_key(struct app *a, const struct key *k)
         find_step(a, k->type == K_DOWN ? 1 : -1);
     } else if (k->type == K_ENTER) {
         a->overlay = OV_NONE;
-        if (!a->search) {
-            find_close(a);
+        if (!a->cur->search) {
+            find_close(a->cur);
         } else {
-            a->focus = true;
+            a->cur->focus = true;
         }
     } else if (k->type == K_ESC) {
-        find_close(a);
-        if (a->find_followed) {
-            transcript_follow(a->transcript);
+        find_close(a->cur);
+        if (a->cur->find_followed) {
+            transcript_follow(a->cur->transcript);
         }
-    } else if (app_query_key(a, k)) {
+    } else if (overlay_query_key(a, k)) {
         look(a);
     } else {
         return false;
@@ -69,18 +69,18 @@ bool find_key(struct app *a, const struct key *k)
 
 void find_step(struct app *a, int dir)
 {
-    if (!a->search) {
+    if (!a->cur->search) {
         app_note(a, R_TEXT, "nothing is searched for; / begins");
         return;
     }
-    transcript_search_step(a->transcript, dir);
+    transcript_search_step(a->cur->transcript, dir);
 }
 
 void find_draw(const struct app *a, int y)
 {
     const struct theme *th = &a->theme;
     size_t shown = 0;
-    const size_t n = transcript_search_count(a->transcript, &shown);
+    const size_t n = transcript_search_count(a->cur->transcript, &shown);
     char label[160];
     char count[48];
     const bool typing = a->overlay == OV_FIND;
@@ -89,7 +89,7 @@ void find_draw(const struct app *a, int y)
              typing ? "" : " ");
     text_blank(th, y, 0, COLS);
     int x = text_put(th, y, 0, COLS, R_STRONG, label);
-    if (!a->search) {
+    if (!a->cur->search) {
         (void)text_put(th, y, x + 1, COLS - x - 1, R_DIM, "type what to look for");
         return;
     }

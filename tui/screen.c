@@ -32,7 +32,7 @@ static struct layout layout_of(const struct app *a, int composer_rows)
     if (LINES >= 12) {
         l.status = --bottom;
     }
-    if (a->n_queue > 0) {
+    if (a->cur->n_queue > 0) {
         l.queued = --bottom;
     }
     int most = LINES / 3 < 8 ? LINES / 3 : 8;
@@ -63,7 +63,8 @@ static void draw_composer(struct app *a, const struct layout *l, const struct te
     }
     for (int i = 0; i < l->composer_rows; i++) {
         int y = l->composer + i;
-        (void)text_put(&a->theme, y, 0, 3, a->focus ? R_DIM : R_USER, top + i == 0 ? " > " : "   ");
+        (void)text_put(&a->theme, y, 0, 3, a->cur->focus ? R_DIM : R_USER,
+                       top + i == 0 ? " > " : "   ");
         text_draw_row(&a->theme, y, 3, COLS - 3, rows, (size_t)(top + i), 0);
     }
     *cy = l->composer + cur_row - top;
@@ -72,12 +73,12 @@ static void draw_composer(struct app *a, const struct layout *l, const struct te
 /* One line of a message: its first line, in quotes. */
 static void draw_queued(const struct app *a, int y)
 {
-    const struct message *m = &a->queue[a->n_queue - 1];
-    const char *hint = a->held ? "Enter sends  Alt-Up edits" : "Alt-Up edits it";
+    const struct message *m = &a->cur->queue[a->cur->n_queue - 1];
+    const char *hint = a->cur->held ? "Enter sends  Alt-Up edits" : "Alt-Up edits it";
     struct buf b = BUF_INIT;
     const char *nl = memchr(m->shown.data, '\n', m->shown.len);
     size_t n = nl ? (size_t)(nl - m->shown.data) : m->shown.len;
-    buf_printf(&b, " %s %zu: \"", a->held ? "held" : "queued", a->n_queue);
+    buf_printf(&b, " %s %zu: \"", a->cur->held ? "held" : "queued", a->cur->n_queue);
     struct buf line = BUF_INIT;
     text_filter(m->shown.data, n, a->theme.ascii || !a->theme.utf8, NULL, &line);
     int room = COLS - (int)b.len - (int)strlen(hint) - 6;
@@ -99,7 +100,7 @@ static void draw_list(struct app *a, const struct layout *l)
     const char *entry[LIST_MAX];
     const char *help[LIST_MAX];
     int most = l->body_rows - 1 < LIST_MAX ? l->body_rows - 1 : LIST_MAX;
-    size_t n = most > 0 ? app_list(a, entry, help, (size_t)most) : 0;
+    size_t n = most > 0 ? overlay_list(a, entry, help, (size_t)most) : 0;
     const bool asks = a->overlay == OV_HISTORY || a->overlay == OV_SESSIONS;
     if (n == 0 && !asks) {
         return;
@@ -176,7 +177,8 @@ static void draw_panel(struct app *a, const struct layout *l, int x, int width)
 {
     const bool side = x > 0;
     text_rows_truncate(&a->panel, 0);
-    panel_layout(&a->gauges, &a->status.chat, &a->status.model, &a->theme, width - side, &a->panel);
+    panel_layout(&a->gauges, &a->cur->status.chat, &a->cur->status.model, &a->theme, width - side,
+                 &a->panel);
     for (int i = 0; i < l->body_rows; i++) {
         if (side) {
             (void)text_put(&a->theme, l->body + i, x, 1, R_BORDER, theme_glyph(&a->theme, G_VLINE));
@@ -246,28 +248,29 @@ static void draw_all(struct app *a)
     int cur_row = 0;
     int cur_col = 0;
     const struct text_rows *rows =
-        composer_layout(a->composer, &a->theme, COLS - 4, &cur_row, &cur_col);
+        composer_layout(a->cur->composer, &a->theme, COLS - 4, &cur_row, &cur_col);
     struct layout l = layout_of(a, (int)(rows->n_rows < 100 ? rows->n_rows : 100));
     int cy = l.composer;
     const bool panel = COLS >= PANEL_FROM && !a->no_panel && a->overlay != OV_HELP;
     const int body_cols = panel ? COLS - PANEL_WIDTH : COLS;
-    a->status.focus_transcript = a->focus;
+    a->cur->status.focus_transcript = a->cur->focus;
     if (l.title >= 0) {
-        status_draw_title(&a->status, &a->theme, l.title, COLS);
+        status_draw_title(&a->cur->status, &a->theme, l.title, COLS);
     }
     if (a->overlay == OV_HELP) {
         draw_help(a, &l);
     } else if (a->overlay == OV_STATS && !panel) {
         draw_panel(a, &l, 0, COLS);
-    } else if (transcript_is_empty(a->transcript)) {
-        status_draw_welcome(&a->status, &a->theme, l.body, l.body_rows, body_cols);
-        a->below = 0;
+    } else if (transcript_is_empty(a->cur->transcript)) {
+        status_draw_welcome(&a->cur->status, &a->theme, l.body, l.body_rows, body_cols);
+        a->cur->below = 0;
     } else {
-        a->below = transcript_draw(a->transcript, &a->theme, l.body, l.body_rows, body_cols);
-        if (a->below > 0) {
+        a->cur->below =
+            transcript_draw(a->cur->transcript, &a->theme, l.body, l.body_rows, body_cols);
+        if (a->cur->below > 0) {
             char s[64];
             snprintf(s, sizeof s, " %s %d more row%s, ^End follows ",
-                     theme_glyph(&a->theme, G_DOWN), a->below, a->below == 1 ? "" : "s");
+                     theme_glyph(&a->theme, G_DOWN), a->cur->below, a->cur->below == 1 ? "" : "s");
             int w = text_cells(s, strlen(s));
             (void)text_put(&a->theme, l.rule - 1, body_cols - w, w, R_STRONG | STYLE_REVERSE, s);
         }
@@ -275,24 +278,24 @@ static void draw_all(struct app *a)
     if (panel) {
         draw_panel(a, &l, body_cols, PANEL_WIDTH);
     }
-    status_draw_rule(&a->status, &a->theme, l.rule, COLS);
+    status_draw_rule(&a->cur->status, &a->theme, l.rule, COLS);
     draw_composer(a, &l, rows, cur_row, &cy);
     if (l.queued >= 0) {
         draw_queued(a, l.queued);
     }
     if (l.status >= 0) {
-        status_draw_line(&a->status, &a->theme, l.status, COLS);
+        status_draw_line(&a->cur->status, &a->theme, l.status, COLS);
     }
     if (l.hints >= 0) {
-        status_draw_hints(&a->status, &a->theme, l.hints, COLS);
+        status_draw_hints(&a->cur->status, &a->theme, l.hints, COLS);
     }
     if (a->overlay != OV_HELP) {
         draw_list(a, &l);
     }
-    if (a->forking) {
+    if (a->cur->forking) {
         branch_draw(a, l.rule);
     }
-    if (a->overlay == OV_FIND || a->search) {
+    if (a->overlay == OV_FIND || a->cur->search) {
         find_draw(a, l.rule);
     }
     if (a->note.len) {
@@ -300,7 +303,7 @@ static void draw_all(struct app *a)
     }
     int cx = 3 + cur_col;
     move(cy, cx < COLS ? cx : COLS - 1);
-    curs_set(a->focus || a->overlay == OV_HELP ? 0 : 1);
+    curs_set(a->cur->focus || a->overlay == OV_HELP ? 0 : 1);
 }
 
 void screen_draw(struct app *a)
@@ -309,13 +312,13 @@ void screen_draw(struct app *a)
         clearok(curscr, TRUE);
         a->redraw = false;
     }
-    conv_view_model(a->conv, &a->status.model);
-    if (a->fresh) {
-        memset(&a->status.chat, 0, sizeof a->status.chat);
+    conv_view_model(a->conv, &a->cur->status.model);
+    if (a->cur->fresh) {
+        memset(&a->cur->status.chat, 0, sizeof a->cur->status.chat);
     } else {
-        chat_view(a->chat, &a->status.chat);
+        chat_view(a->cur->chat, &a->cur->status.chat);
     }
-    app_gauges(a, false);
+    turn_gauges(a, false);
     draw_all(a);
     wnoutrefresh(stdscr);
     int64_t took = term_update();

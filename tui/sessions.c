@@ -92,26 +92,26 @@ size_t sessions_list(const struct app *a, const char **entry, const char **help,
     return n;
 }
 
-void sessions_go_on(struct app *a, int64_t id)
+void sessions_go_on(struct pane *p, int64_t id)
 {
     struct err e = ERR_INIT;
-    struct transcript *was = a->transcript;
-    const size_t n = a->n_messages;
-    find_close(a);
-    a->transcript = transcript_create();
-    a->n_messages = 0;
-    if (app_resume(a, id, &e) < 0) {
-        transcript_free(a->transcript);
-        a->transcript = was;
-        a->n_messages = n;
-        app_note(a, R_BAD, "%s", e.msg);
+    struct transcript *was = p->transcript;
+    const size_t n = p->n_messages;
+    find_close(p);
+    p->transcript = transcript_create();
+    p->n_messages = 0;
+    if (pane_resume(p, id, &e) < 0) {
+        transcript_free(p->transcript);
+        p->transcript = was;
+        p->n_messages = n;
+        app_note(p->app, R_BAD, "%s", e.msg);
         return;
     }
     transcript_free(was);
-    branch_forget(a);
-    a->fresh = false;
-    a->focus = false;
-    transcript_notice(a->transcript, R_DIM, "resumed; F4 goes to another conversation");
+    branch_forget(p);
+    p->fresh = false;
+    p->focus = false;
+    transcript_notice(p->transcript, R_DIM, "resumed; F4 goes to another conversation");
 }
 
 void sessions_pick(struct app *a, size_t i)
@@ -121,17 +121,17 @@ void sessions_pick(struct app *a, size_t i)
     if (!k) {
         return;
     }
-    if (a->in_turn || a->n_queue > 0) {
+    if (a->cur->in_turn || a->cur->n_queue > 0) {
         app_note(a, R_WARN,
-                 a->in_turn ? "the model is at work; stop it first (Esc)"
-                            : "messages are queued; take them back first (Alt-Up)");
+                 a->cur->in_turn ? "the model is at work; stop it first (Esc)"
+                                 : "messages are queued; take them back first (Alt-Up)");
         return;
     }
     struct view_chat v;
-    chat_view(a->chat, &v);
-    if (!a->fresh && v.conversation == k->id) {
+    chat_view(a->cur->chat, &v);
+    if (!a->cur->fresh && v.conversation == k->id) {
         app_note(a, R_TEXT, "that is the conversation on the screen");
         return;
     }
-    app_leave(a, k->id);
+    pane_leave(a->cur, k->id);
 }

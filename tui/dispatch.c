@@ -1,0 +1,253 @@
+/* Where a key goes: to what is open over the transcript, to the action that the
+ * table has for it, or to the composer. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tui/app.h"
+#include "tui/term.h"
+
+static void stop_or_quit(struct app *a, bool was_armed)
+{
+    if (a->overlay == OV_FIND) {
+        find_close(a->cur);
+    } else if (a->overlay != OV_NONE) {
+        a->overlay = OV_NONE;
+    } else if (a->cur->in_turn) {
+        turn_stop(a->cur);
+    } else if (a->cur->forking) {
+        branch_cancel(a);
+    } else if (!composer_empty(a->cur->composer)) {
+        submit_keep_draft(a);
+        app_note(a, R_TEXT, "the draft is in the history (Up)");
+    } else if (was_armed) {
+        a->quit = true;
+    } else {
+        a->quit_armed = true;
+        app_note(a, R_TEXT, "^C again quits");
+    }
+}
+
+static void escape(struct app *a, bool again)
+{
+    a->last_esc = false; /* unless this one does nothing */
+    if (a->overlay != OV_NONE) {
+        a->overlay = OV_NONE;
+    } else if (composer_is_vi(a->cur->composer) && !again) {
+        a->last_esc = true;
+        struct key k = {.type = K_ESC};
+        (void)composer_key(a->cur->composer, &k, NULL);
+    } else if (a->cur->forking) {
+        branch_cancel(a);
+    } else if (again && !a->cur->in_turn && composer_empty(a->cur->composer)) {
+        a->cur->focus = !transcript_is_empty(a->cur->transcript);
+        transcript_select(a->cur->transcript, -1);
+    } else {
+        a->last_esc = !a->cur->in_turn;
+        turn_stop(a->cur);
+    }
+}
+
+static void do_action(struct app *a, enum action act, bool was_armed, bool was_esc)
+{
+    switch (act) {
+    case ACT_STOP_OR_QUIT:
+        stop_or_quit(a, was_armed);
+        break;
+    case ACT_HELP:
+        command_help(a, a->cur->focus ? CTX_TRANSCRIPT : CTX_COMPOSER);
+        break;
+    case ACT_REDRAW:
+        a->redraw = true;
+        break;
+    case ACT_SUSPEND:
+        app_suspend(a);
+        break;
+    case ACT_PAGE_UP:
+    case ACT_PAGE_DOWN:
+        transcript_scroll(a->cur->transcript, screen_page(a) * (act == ACT_PAGE_UP ? -1 : 1));
+        break;
+    case ACT_TOP:
+        transcript_top(a->cur->transcript);
+        break;
+    case ACT_BOTTOM:
+        transcript_follow(a->cur->transcript);
+        break;
+    case ACT_FOCUS:
+        if (a->cur->focus) {
+            find_close(a->cur);
+            a->cur->focus = false;
+            transcript_select(a->cur->transcript, 0);
+        } else if (!overlay_complete(a) && !transcript_is_empty(a->cur->transcript)) {
+            a->cur->focus = true;
+            transcript_select(a->cur->transcript, -1);
+        }
+        break;
+    case ACT_SEND:
+        if (composer_enter(a->cur->composer)) {
+            submit_draft(a);
+        }
+        break;
+    case ACT_NEWLINE:
+        composer_newline(a->cur->composer);
+        break;
+    case ACT_ESCAPE:
+        escape(a, was_esc);
+        break;
+    case ACT_EOF:
+        a->quit = true;
+        break;
+    case ACT_EDITOR:
+        command_editor(a);
+        break;
+    case ACT_UNQUEUE:
+        submit_take_back(a);
+        break;
+    case ACT_HISTORY:
+        a->overlay = OV_HISTORY;
+        a->pick = 0;
+        buf_truncate(&a->query, 0);
+        break;
+    case ACT_UNDO_EDIT:
+        composer_undo(a->cur->composer);
+        break;
+    case ACT_PREV_BLOCK:
+    case ACT_NEXT_BLOCK:
+        transcript_select(a->cur->transcript, act == ACT_PREV_BLOCK ? -1 : 1);
+        break;
+    case ACT_FOLD:
+        transcript_fold(a->cur->transcript);
+        break;
+    case ACT_FOLD_ALL:
+        transcript_fold_all(a->cur->transcript);
+        break;
+    case ACT_COPY_BLOCK:
+        command_copy(a, transcript_selected_text(a->cur->transcript));
+        break;
+    case ACT_RETRY:
+        branch_retry(a);
+        break;
+    case ACT_EDIT:
+        branch_edit(a, 0);
+        break;
+    case ACT_BRANCH:
+        branch_here(a, 0);
+        break;
+    case ACT_STATS:
+        screen_panel(a);
+        break;
+    case ACT_SESSIONS:
+        if (a->overlay == OV_SESSIONS) {
+            a->overlay = OV_NONE;
+        } else {
+            sessions_open(a);
+        }
+        break;
+    case ACT_FIND:
+        find_open(a, "");
+        break;
+    case ACT_FIND_OLDER:
+    case ACT_FIND_NEWER:
+        find_step(a, act == ACT_FIND_OLDER ? -1 : 1);
+        break;
+    case ACT_BACK:
+        find_close(a->cur);
+        a->cur->focus = false;
+        transcript_select(a->cur->transcript, 0);
+        break;
+    case ACT_NONE:
+    case ACT_LIBEDIT:
+    case ACT_ATTACH:
+    case ACT_NEW:
+    case ACT_THINK:
+    case ACT_SYSTEM:
+    case ACT_COPY:
+    case ACT_EXPORT:
+    case ACT_SET:
+    case ACT_EMACS:
+    case ACT_VI:
+    case ACT_KEYS:
+    case ACT_QUIT:
+        break; /* no key leads here */
+    }
+}
+
+static void to_composer(struct app *a, const struct key *k)
+{
+    struct err e = ERR_INIT;
+    if (k->type == K_PASTE) {
+        const struct buf *b = keyin_paste(a->input);
+        if (composer_paste(a->cur->composer, b->data, b->len, &e) < 0) {
+            app_note(a, R_BAD, "%s", e.msg);
+        } else if (keyin_paste_cut(a->input)) {
+            app_note(a, R_BAD, "the paste was longer than 64 MB; its end is missing");
+        }
+        return;
+    }
+    a->pick = 0;
+    if (composer_key(a->cur->composer, k, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    }
+}
+
+static bool is_text_key(const struct key *k)
+{
+    return k->type == K_CHAR && !(k->mods == KM_CTRL && k->code == 'c');
+}
+
+void dispatch_key(struct app *a, const struct key *k)
+{
+    bool was_armed = a->quit_armed;
+    bool was_esc = a->last_esc;
+    if (k->type == K_MODE) {
+        term_mode_known(k->code, k->value);
+        return;
+    }
+    a->dirty = true;
+    a->urgent = true;
+    if (composer_pending(a->cur->composer)) {
+        if (is_text_key(k) || k->type == K_ESC) {
+            to_composer(a, k);
+        } else {
+            a->deferred = *k; /* after the unfinished command is given up */
+            composer_give_up(a->cur->composer);
+        }
+        return;
+    }
+    a->quit_armed = false;
+    a->asked = a->asking;
+    a->asking = false;
+    a->last_esc = k->type == K_ESC && k->mods == 0;
+    buf_truncate(&a->note, 0);
+    if (overlay_key(a, k)) {
+        return;
+    }
+    enum key_ctx ctx = a->cur->focus ? CTX_TRANSCRIPT : CTX_COMPOSER;
+    struct key prefix = a->prefix;
+    bool is_prefix = false;
+    a->prefix.type = K_NONE;
+    enum action act = keys_lookup(ctx, &prefix, k, &is_prefix);
+    if (act == ACT_EOF && !composer_empty(a->cur->composer)) {
+        act = ACT_LIBEDIT;
+    }
+    if (act == ACT_NONE && is_prefix) {
+        a->prefix = *k;
+        return;
+    }
+    if (act != ACT_NONE && act != ACT_LIBEDIT) {
+        do_action(a, act, was_armed, was_esc);
+        return;
+    }
+    if (a->cur->focus) {
+        /* typing goes where one types */
+        if ((k->type == K_CHAR && k->mods == 0) || k->type == K_PASTE) {
+            app_note(a, R_TEXT, "Esc goes back to the composer");
+        }
+        return;
+    }
+    if (prefix.type != K_NONE) {
+        to_composer(a, &prefix);
+    }
+    to_composer(a, k);
+}

@@ -1,0 +1,201 @@
+/* What opens over the transcript's last rows: lists of commands, of earlier
+ * prompts and of conversations, completion from them, and the keys that a list
+ * or the help takes for itself. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tui/app.h"
+
+static size_t list_commands(const struct app *a, const char *text, size_t n, const char **entry,
+                            const char **help, size_t max)
+{
+    size_t n_table = 0;
+    const struct key_action *t = keys_table(&n_table);
+    size_t found = 0;
+    (void)a;
+    for (size_t i = 0; i < n_table && found < max; i++) {
+        if (t[i].command && strncmp(t[i].command, text, n) == 0) {
+            entry[found] = t[i].command;
+            help[found++] = t[i].help;
+        }
+    }
+    return found;
+}
+
+static size_t list_history(const struct app *a, const char **entry, const char **help, size_t max)
+{
+    const char *query = a->query.data ? a->query.data : "";
+    size_t found = 0;
+    for (size_t i = history_count(a->history); i > 0 && found < max; i--) {
+        const char *s = history_at(a->history, i - 1);
+        bool again = false;
+        for (size_t k = 0; k < found; k++) {
+            again = again || strcmp(entry[k], s) == 0;
+        }
+        if (!again && strcasestr(s, query)) {
+            entry[found] = s;
+            help[found++] = NULL;
+        }
+    }
+    for (size_t i = 0; i < found / 2; i++) { /* the newest stands lowest */
+        const char *s = entry[i];
+        entry[i] = entry[found - 1 - i];
+        entry[found - 1 - i] = s;
+    }
+    return found;
+}
+
+size_t overlay_list(struct app *a, const char **entry, const char **help, size_t max)
+{
+    size_t n = 0;
+    if (a->overlay == OV_HISTORY) {
+        n = list_history(a, entry, help, max);
+    } else if (a->overlay == OV_SESSIONS) {
+        n = sessions_list(a, entry, help, max);
+    } else if (!a->cur->focus && !composer_pending(a->cur->composer)) {
+        struct buf b = BUF_INIT;
+        composer_text(a->cur->composer, &b);
+        if (b.len && b.data[0] == '/' && !memchr(b.data, ' ', b.len) &&
+            !memchr(b.data, '\n', b.len)) {
+            n = list_commands(a, b.data, b.len, entry, help, max);
+            if (n == 1 && strlen(entry[0]) == b.len) {
+                n = 0; /* complete */
+            }
+        }
+        buf_free(&b);
+    }
+    if (n && a->pick >= n) {
+        a->pick = n - 1;
+    }
+    return n;
+}
+
+bool overlay_complete(struct app *a)
+{
+    const char *entry[64];
+    const char *help[64];
+    size_t n = overlay_list(a, entry, help, 64);
+    if (n == 0) {
+        return false;
+    }
+    size_t common = strlen(entry[0]);
+    for (size_t i = 1; i < n; i++) {
+        size_t k = 0;
+        while (k < common && entry[i][k] == entry[0][k]) {
+            k++;
+        }
+        common = k;
+    }
+    struct buf b = BUF_INIT;
+    buf_add(&b, entry[0], common);
+    buf_adds(&b, n == 1 ? " " : "");
+    composer_set(a->cur->composer, b.data, b.len);
+    buf_free(&b);
+    return true;
+}
+
+bool overlay_query_key(struct app *a, const struct key *k)
+{
+    if (k->type == K_BACKSPACE) {
+        size_t n = a->query.len;
+        while (n && ((unsigned char)a->query.data[n - 1] & 0xC0) == 0x80) {
+            n--;
+        }
+        buf_truncate(&a->query, n ? n - 1 : 0);
+    } else if (k->type == K_CHAR && k->mods == 0) {
+        char name[32];
+        keys_name(k, name);
+        buf_adds(&a->query, k->code == ' ' ? " " : name);
+    } else if (k->type == K_PASTE) {
+        const struct buf *b = keyin_paste(a->input);
+        const char *nl = b->len ? memchr(b->data, '\n', b->len) : NULL;
+        buf_add(&a->query, b->data, nl ? (size_t)(nl - b->data) : b->len);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* Keys of the history list; true when it was one. */
+static bool list_key(struct app *a, const struct key *k)
+{
+    if (a->overlay == OV_FIND) {
+        return find_key(a, k);
+    }
+    if (a->overlay != OV_HISTORY && a->overlay != OV_SESSIONS) {
+        return false;
+    }
+    const char *entry[16];
+    const char *help[16];
+    if (k->type == K_UP || (k->type == K_CHAR && k->mods == KM_CTRL && k->code == 'r')) {
+        a->pick++;
+    } else if (k->type == K_DOWN) {
+        a->pick -= a->pick > 0;
+    } else if (k->type == K_ENTER || k->type == K_TAB) {
+        if (a->overlay == OV_SESSIONS) {
+            sessions_pick(a, a->pick);
+            return true;
+        }
+        size_t n = overlay_list(a, entry, help, 10);
+        if (n) {
+            const char *s = entry[n - 1 - a->pick];
+            composer_set(a->cur->composer, s, strlen(s));
+        }
+        a->overlay = OV_NONE;
+    } else if (overlay_query_key(a, k)) {
+        a->pick = 0;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* Keys of the help; false: it is closed, and the key goes where the focus is. */
+static bool help_key(struct app *a, const struct key *k)
+{
+    bool is_prefix = false;
+    const struct key none = {.type = K_NONE};
+    const enum action here =
+        keys_lookup(a->cur->focus ? CTX_TRANSCRIPT : CTX_COMPOSER, &none, k, &is_prefix);
+    switch (keys_lookup(CTX_HELP, &none, k, &is_prefix)) {
+    case ACT_PREV_BLOCK:
+        a->help_top--;
+        return true;
+    case ACT_NEXT_BLOCK:
+        a->help_top++;
+        return true;
+    case ACT_PAGE_UP:
+        a->help_top -= screen_page(a);
+        return true;
+    case ACT_PAGE_DOWN:
+        a->help_top += screen_page(a);
+        return true;
+    case ACT_TOP:
+        a->help_top = 0;
+        return true;
+    case ACT_BOTTOM:
+        a->help_top = (int)a->help.n_rows; /* as far as there is something to show */
+        return true;
+    case ACT_REDRAW:
+        a->redraw = true;
+        return true;
+    case ACT_SUSPEND:
+        app_suspend(a);
+        return true;
+    case ACT_NONE:
+        a->overlay = OV_NONE;
+        return here == ACT_HELP || here == ACT_BACK; /* what opened it, or leaves */
+    default:                                         /* it is closed */
+        a->overlay = OV_NONE;
+        a->last_esc = false;
+        return true;
+    }
+}
+
+bool overlay_key(struct app *a, const struct key *k)
+{
+    return list_key(a, k) || (a->overlay == OV_HELP && help_key(a, k));
+}

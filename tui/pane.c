@@ -1,0 +1,148 @@
+/* One pane: a conversation on the screen, with what is written and shown of
+ * it. How it is filled from a stored conversation and how the user leaves it. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tui/app.h"
+
+struct pane *pane_create(struct app *a)
+{
+    struct pane *p = mem_zalloc(sizeof *p);
+    p->app = a;
+    p->chat = chat_create(a->conv);
+    p->transcript = transcript_create();
+    p->status.phase = P_LOADING;
+    p->turn_start = app_now();
+    return p;
+}
+
+void pane_free(struct pane *p)
+{
+    if (!p) {
+        return;
+    }
+    for (size_t i = 0; i < p->n_queue; i++) {
+        message_free(&p->queue[i]);
+    }
+    free(p->queue);
+    branch_forget(p);
+    chat_free(p->chat);
+    composer_free(p->composer);
+    transcript_free(p->transcript);
+    search_free(p->search);
+    free(p);
+}
+
+/* ---- a stored conversation ------------------------------------------------ */
+
+static void show_calls(struct pane *p, const char *calls)
+{
+    static const char fence[] = "\n\n```json\n";
+    transcript_text(p->transcript, fence, sizeof fence - 1);
+    transcript_text(p->transcript, calls, strlen(calls));
+    transcript_text(p->transcript, "\n```\n", 5);
+}
+
+static void show_turn(void *ctx, const struct conv_turn *turn)
+{
+    struct pane *p = ctx;
+    char at[8];
+    turn_clock(at, turn->created);
+    if (turn->user) {
+        struct buf b = BUF_INIT;
+        buf_add(&b, turn->text, turn->text_n);
+        transcript_user(p->transcript, at, &b, &b);
+        buf_free(&b);
+        p->n_messages = transcript_kept(p->transcript, p->n_messages);
+        return;
+    }
+    transcript_model(p->transcript, at);
+    if (turn->thought_n > 0) {
+        transcript_thought(p->transcript, turn->thought, turn->thought_n);
+        transcript_thought_facts(p->transcript, true, 0, turn->tokens);
+    }
+    transcript_text(p->transcript, turn->text, turn->text_n);
+    if (turn->calls) {
+        show_calls(p, turn->calls);
+    }
+    const bool cut = turn->finish && strcmp(turn->finish, "stop") != 0 &&
+                     strcmp(turn->finish, "tool_calls") != 0;
+    transcript_end(p->transcript, R_WARN, cut ? turn->finish : "");
+    p->n_messages = transcript_kept(p->transcript, p->n_messages);
+}
+
+int pane_resume(struct pane *p, int64_t conversation, struct err *e)
+{
+    return chat_resume(p->chat, conversation, show_turn, p, e);
+}
+
+int pane_open_first(struct pane *p, struct err *e)
+{
+    const struct tui_opts *o = p->app->opts;
+    if (o->resume > 0) {
+        struct err why = ERR_INIT;
+        const int rc = pane_resume(p, o->resume, &why);
+        if (rc < 0 && o->must_resume) {
+            *e = why;
+            return rc;
+        }
+        if (rc < 0) {
+            transcript_clear(p->transcript);
+            p->n_messages = 0;
+            transcript_notice(p->transcript, R_WARN, why.msg);
+        } else {
+            transcript_notice(p->transcript, R_DIM, "resumed; /new starts another conversation");
+        }
+    }
+    for (const char *s = o->notice; s && *s;) {
+        const size_t n = strcspn(s, "\n");
+        char *line = mem_strndup(s, n);
+        transcript_notice(p->transcript, R_WARN, line);
+        free(line);
+        s += n + (s[n] != 0);
+    }
+    return 0;
+}
+
+/* ---- leaving a conversation ---------------------------------------------- */
+
+static void leave(struct pane *p, int64_t to)
+{
+    p->leave_asked = 0;
+    if (to == LEAVE_NEW) {
+        command_new(p);
+    } else {
+        sessions_go_on(p, to);
+    }
+}
+
+void pane_leave(struct pane *p, int64_t to)
+{
+    struct view_chat v;
+    chat_view(p->chat, &v);
+    if (p->fresh || v.saved || p->leave_asked == to) {
+        leave(p, to);
+    } else {
+        p->leave_to = to;
+        chat_flush(p->chat);
+    }
+}
+
+void pane_stored(struct pane *p, const char *why)
+{
+    const int64_t to = p->leave_to;
+    p->leave_to = 0;
+    if (to == 0) {
+        return; /* something was said meanwhile: the user stays */
+    }
+    if (!why[0]) {
+        leave(p, to);
+        return;
+    }
+    p->leave_asked = to;
+    app_note(p->app, R_BAD, "this conversation is not saved: %s; %s again leaves it all the same",
+             why, to == LEAVE_NEW ? "/new" : "choosing that one");
+}
