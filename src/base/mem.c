@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static _Noreturn void out_of_memory(size_t n)
 {
@@ -101,4 +102,18 @@ uint64_t mem_available(void)
         fclose(f);
     }
     return kib * 1024;
+}
+
+uint64_t mem_resident(void)
+{
+    unsigned long long all = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    const long page = sysconf(_SC_PAGESIZE);
+    if (f) {
+        if (fscanf(f, "%llu %llu", &all, &resident) != 2) {
+            resident = 0;
+        }
+        fclose(f);
+    }
+    return page > 0 ? resident * (uint64_t)page : 0;
 }

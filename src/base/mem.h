@@ -27,5 +27,7 @@ bool arr_size(size_t n, size_t size, size_t *out);
 /* Bytes that new allocations may take without swapping, as the kernel estimates;
  * 1 GiB when it does not say. */
 uint64_t mem_available(void);
+/* Bytes of this process that are in memory; 0 when the kernel does not say. */
+uint64_t mem_resident(void);
 
 #endif
