@@ -74,6 +74,7 @@ struct app {
     struct conv *conv;
     const struct tui_opts *opts;
     struct theme theme;
+    struct keymap *keys;
     struct history *history;
     struct input *input;
 
@@ -176,6 +177,8 @@ struct pane *pane_create(struct app *a);
 void pane_free(struct pane *p);
 /* Fills the transcript from a stored conversation and goes on with it. */
 int pane_resume(struct pane *p, int64_t conversation, struct err *e);
+/* Shows lines (NULL: none) as notices. */
+void pane_notices(struct pane *p, const char *lines);
 /* What the screen opens with. */
 int pane_open_first(struct pane *p, struct err *e);
 /* Leaves the conversation for LEAVE_NEW or a stored one. What could not be saved is tried again

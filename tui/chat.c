@@ -235,12 +235,24 @@ static void app_free(struct app *a)
         pane_free(a->panes[i]);
     }
     history_free(a->history);
+    keymap_free(a->keys);
     keyin_free(a->input);
     sessions_free(a);
     text_rows_free(&a->panel);
     text_rows_free(&a->help);
     buf_free(&a->query);
     buf_free(&a->note);
+}
+
+/* The table with the user's bindings in it; what is wrong with them goes to complaints. */
+static struct keymap *bind_keys(const struct tui_opts *o, struct buf *complaints)
+{
+    struct keymap *m = keymap_create();
+    for (size_t i = 0; i < o->n_binds; i++) {
+        keymap_bind(m, o->binds[i].what, o->binds[i].keys, o->binds[i].where, complaints);
+    }
+    keymap_settle(m, complaints);
+    return m;
 }
 
 int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct err *e)
@@ -253,12 +265,19 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
     a.theme.ascii = o->ascii;
     a.theme.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     a.frame_gap = FRAME_NS;
+    if (o->theme) {
+        (void)theme_named(o->theme, &a.theme.kind);
+    }
+    struct buf complaints = BUF_INIT;
+    a.keys = bind_keys(o, &complaints);
     a.input = keyin_create();
     a.history = history_create(o->history, &hist);
     *signal_out = 0;
     a.cur = pane_create(&a);
     a.panes[a.n_panes++] = a.cur;
     int rc = pane_open_first(a.cur, e);
+    pane_notices(a.cur, complaints.data);
+    buf_free(&complaints);
     if (rc == 0) {
         /* the line editor first: its terminal calls would disturb curses later */
         a.cur->composer = composer_create(o->vi, a.history, loop_turn, &a, e);
@@ -303,7 +322,17 @@ void tui_reset_terminal(void)
     term_reset_by_hand();
 }
 
-void tui_print_keys(FILE *f)
+void tui_print_keys(const struct tui_opts *o, FILE *f, FILE *complaints)
 {
-    keys_print(f);
+    struct buf b = BUF_INIT;
+    struct buf wrong = BUF_INIT;
+    struct keymap *m = bind_keys(o, &wrong);
+    keymap_help(m, CTX_BOTH, &b);
+    buf_adds(&b, "\nNames for bind.NAME = KEYS in the settings\n");
+    keymap_names(m, &b);
+    fputs(b.data, f);
+    fputs(wrong.data ? wrong.data : "", complaints);
+    keymap_free(m);
+    buf_free(&wrong);
+    buf_free(&b);
 }

@@ -227,7 +227,7 @@ void dispatch_key(struct app *a, const struct key *k)
     struct key prefix = a->prefix;
     bool is_prefix = false;
     a->prefix.type = K_NONE;
-    enum action act = keys_lookup(ctx, &prefix, k, &is_prefix);
+    enum action act = keymap_lookup(a->keys, ctx, &prefix, k, &is_prefix);
     if (act == ACT_EOF && !composer_empty(a->cur->composer)) {
         act = ACT_LIBEDIT;
     }

@@ -1,101 +1,168 @@
-/* The table of actions. A key's name is what keys_name gives for it; lookup
- * compares names, so that table, help and dispatch cannot drift apart. */
+/* The table of actions, and the names of keys. A key's name is what keys_name gives for it;
+ * lookup compares names, so that table, help and dispatch cannot drift apart. */
 #include "config.h"
 #include "tui/keys.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "base/utf8.h"
 
 static const struct key_action table[] = {
-    {ACT_SEND, CTX_COMPOSER, {"Enter"}, NULL, NULL, "send; while the model works: queue"},
+    {ACT_SEND, "send", CTX_COMPOSER, {"Enter"}, NULL, NULL, "send; while the model works: queue"},
     {ACT_NEWLINE,
+     "newline",
      CTX_COMPOSER,
      {"Alt-Enter", "^J", "Shift-Enter"},
      NULL,
      NULL,
      "new line (also: a backslash, then Enter)"},
     {ACT_STOP_OR_QUIT,
+     "stop",
      CTX_BOTH | CTX_HELP,
      {"^C"},
      NULL,
      NULL,
      "stop the answer; else clear the draft; twice: quit"},
     {ACT_ESCAPE,
+     "escape",
      CTX_COMPOSER,
      {"Esc"},
      NULL,
      NULL,
      "close a list; else stop; twice: to earlier messages"},
-    {ACT_EOF, CTX_COMPOSER, {"^D"}, NULL, NULL, "quit, when the composer is empty"},
-    {ACT_FOCUS, CTX_BOTH, {"Tab", "Shift-Tab"}, NULL, NULL, "between composer and transcript"},
-    {ACT_STATS, CTX_BOTH, {"F2"}, "/stats", NULL, "speed, tokens of a round, acceptance of drafts"},
-    {ACT_SESSIONS, CTX_BOTH, {"F4"}, "/sessions", NULL, "stored conversations, to go on with one"},
-    {ACT_FIND, CTX_BOTH, {"^S"}, "/find", "[TEXT]", "search the transcript"},
-    {ACT_FIND, CTX_TRANSCRIPT, {"/"}, NULL, NULL, "search the transcript"},
-    {ACT_FIND_OLDER, CTX_TRANSCRIPT, {"n"}, NULL, NULL, "the match before, further up"},
-    {ACT_FIND_NEWER, CTX_TRANSCRIPT, {"N"}, NULL, NULL, "the match after, further down"},
-    {ACT_HISTORY, CTX_COMPOSER, {"^R"}, NULL, NULL, "search earlier prompts"},
-    {ACT_LIBEDIT, CTX_COMPOSER, {"Up", "Down"}, NULL, NULL, "move; at the edge: earlier prompts"},
-    {ACT_EDITOR, CTX_COMPOSER, {"^G", "^X ^E"}, NULL, NULL, "edit the draft in $VISUAL or $EDITOR"},
-    {ACT_UNQUEUE, CTX_COMPOSER, {"Alt-Up"}, NULL, NULL, "take back the last queued message"},
-    {ACT_UNDO_EDIT, CTX_COMPOSER, {"^_"}, NULL, NULL, "undo in the draft"},
-    {ACT_LIBEDIT, CTX_COMPOSER, {"^A", "^E"}, NULL, NULL, "start, end of the line"},
-    {ACT_LIBEDIT, CTX_COMPOSER, {"Alt-b", "Alt-f"}, NULL, NULL, "a word back, forward"},
+    {ACT_EOF,
+     "quit-if-empty",
+     CTX_COMPOSER,
+     {"^D"},
+     NULL,
+     NULL,
+     "quit, when the composer is empty"},
+    {ACT_FOCUS,
+     "focus",
+     CTX_BOTH,
+     {"Tab", "Shift-Tab"},
+     NULL,
+     NULL,
+     "between composer and transcript"},
+    {ACT_STATS,
+     "stats",
+     CTX_BOTH,
+     {"F2"},
+     "/stats",
+     NULL,
+     "speed, tokens of a round, acceptance of drafts"},
+    {ACT_SESSIONS,
+     "sessions",
+     CTX_BOTH,
+     {"F4"},
+     "/sessions",
+     NULL,
+     "stored conversations, to go on with one"},
+    {ACT_FIND, "find", CTX_BOTH, {"^S"}, "/find", "[TEXT]", "search the transcript"},
+    {ACT_FIND, "find", CTX_TRANSCRIPT, {"/"}, NULL, NULL, "search the transcript"},
+    {ACT_FIND_OLDER,
+     "find-older",
+     CTX_TRANSCRIPT,
+     {"n"},
+     NULL,
+     NULL,
+     "the match before, further up"},
+    {ACT_FIND_NEWER,
+     "find-newer",
+     CTX_TRANSCRIPT,
+     {"N"},
+     NULL,
+     NULL,
+     "the match after, further down"},
+    {ACT_HISTORY, "history", CTX_COMPOSER, {"^R"}, NULL, NULL, "search earlier prompts"},
     {ACT_LIBEDIT,
+     NULL,
+     CTX_COMPOSER,
+     {"Up", "Down"},
+     NULL,
+     NULL,
+     "move; at the edge: earlier prompts"},
+    {ACT_EDITOR,
+     "editor",
+     CTX_COMPOSER,
+     {"^G", "^X ^E"},
+     NULL,
+     NULL,
+     "edit the draft in $VISUAL or $EDITOR"},
+    {ACT_UNQUEUE,
+     "unqueue",
+     CTX_COMPOSER,
+     {"Alt-Up"},
+     NULL,
+     NULL,
+     "take back the last queued message"},
+    {ACT_UNDO_EDIT, "undo-edit", CTX_COMPOSER, {"^_"}, NULL, NULL, "undo in the draft"},
+    {ACT_LIBEDIT, NULL, CTX_COMPOSER, {"^A", "^E"}, NULL, NULL, "start, end of the line"},
+    {ACT_LIBEDIT, NULL, CTX_COMPOSER, {"Alt-b", "Alt-f"}, NULL, NULL, "a word back, forward"},
+    {ACT_LIBEDIT,
+     NULL,
      CTX_COMPOSER,
      {"^W", "^U", "^K"},
      NULL,
      NULL,
      "cut a word, to the start, to the end of the line"},
-    {ACT_LIBEDIT, CTX_COMPOSER, {"^Y"}, NULL, NULL, "put back what was cut"},
-    {ACT_PREV_BLOCK, CTX_TRANSCRIPT, {"Up", "k"}, NULL, NULL, "previous message"},
-    {ACT_NEXT_BLOCK, CTX_TRANSCRIPT, {"Down", "j"}, NULL, NULL, "next message"},
-    {ACT_FOLD, CTX_TRANSCRIPT, {"z", "Enter"}, NULL, NULL, "open or fold the thought"},
-    {ACT_FOLD_ALL, CTX_TRANSCRIPT, {"Z"}, NULL, NULL, "open or fold all thoughts"},
-    {ACT_COPY_BLOCK, CTX_TRANSCRIPT, {"y"}, NULL, NULL, "copy the message"},
-    {ACT_RETRY, CTX_TRANSCRIPT, {"r"}, "/retry", NULL, "answer the question again"},
-    {ACT_EDIT, CTX_TRANSCRIPT, {"e"}, "/edit", "[N]", "edit the question and ask it anew"},
-    {ACT_BRANCH, CTX_TRANSCRIPT, {"b"}, "/branch", "[N]", "go on from this answer"},
-    {ACT_BACK, CTX_TRANSCRIPT, {"Esc", "q"}, NULL, NULL, "back to the composer"},
-    {ACT_PAGE_UP, CTX_BOTH | CTX_HELP, {"PgUp"}, NULL, NULL, "scroll up"},
-    {ACT_PAGE_DOWN, CTX_BOTH | CTX_HELP, {"PgDn"}, NULL, NULL, "scroll down"},
-    {ACT_PAGE_DOWN, CTX_TRANSCRIPT, {"^D", "Space"}, NULL, NULL, "scroll down"},
-    {ACT_TOP, CTX_BOTH | CTX_HELP, {"^Home"}, NULL, NULL, "first row"},
-    {ACT_BOTTOM, CTX_BOTH | CTX_HELP, {"^End"}, NULL, NULL, "last row, and follow"},
-    {ACT_TOP, CTX_TRANSCRIPT, {"g"}, NULL, NULL, "first row"},
-    {ACT_BOTTOM, CTX_TRANSCRIPT, {"G"}, NULL, NULL, "last row, and follow"},
+    {ACT_LIBEDIT, NULL, CTX_COMPOSER, {"^Y"}, NULL, NULL, "put back what was cut"},
+    {ACT_PREV_BLOCK, "previous", CTX_TRANSCRIPT, {"Up", "k"}, NULL, NULL, "previous message"},
+    {ACT_NEXT_BLOCK, "next", CTX_TRANSCRIPT, {"Down", "j"}, NULL, NULL, "next message"},
+    {ACT_FOLD, "fold", CTX_TRANSCRIPT, {"z", "Enter"}, NULL, NULL, "open or fold the thought"},
+    {ACT_FOLD_ALL, "fold-all", CTX_TRANSCRIPT, {"Z"}, NULL, NULL, "open or fold all thoughts"},
+    {ACT_COPY_BLOCK, "copy-message", CTX_TRANSCRIPT, {"y"}, NULL, NULL, "copy the message"},
+    {ACT_RETRY, "retry", CTX_TRANSCRIPT, {"r"}, "/retry", NULL, "answer the question again"},
+    {ACT_EDIT, "edit", CTX_TRANSCRIPT, {"e"}, "/edit", "[N]", "edit the question and ask it anew"},
+    {ACT_BRANCH, "branch", CTX_TRANSCRIPT, {"b"}, "/branch", "[N]", "go on from this answer"},
+    {ACT_BACK, "back", CTX_TRANSCRIPT, {"Esc", "q"}, NULL, NULL, "back to the composer"},
+    {ACT_PAGE_UP, "page-up", CTX_BOTH | CTX_HELP, {"PgUp"}, NULL, NULL, "scroll up"},
+    {ACT_PAGE_DOWN, "page-down", CTX_BOTH | CTX_HELP, {"PgDn"}, NULL, NULL, "scroll down"},
+    {ACT_PAGE_DOWN, "page-down", CTX_TRANSCRIPT, {"^D", "Space"}, NULL, NULL, "scroll down"},
+    {ACT_TOP, "top", CTX_BOTH | CTX_HELP, {"^Home"}, NULL, NULL, "first row"},
+    {ACT_BOTTOM, "bottom", CTX_BOTH | CTX_HELP, {"^End"}, NULL, NULL, "last row, and follow"},
+    {ACT_TOP, "top", CTX_TRANSCRIPT, {"g"}, NULL, NULL, "first row"},
+    {ACT_BOTTOM, "bottom", CTX_TRANSCRIPT, {"G"}, NULL, NULL, "last row, and follow"},
     {ACT_HELP,
+     "help",
      CTX_BOTH | CTX_HELP,
      {"F1"},
      "/help",
      NULL,
      "the keys that work here; /help: all of them"},
-    {ACT_HELP, CTX_TRANSCRIPT, {"?"}, NULL, NULL, "the keys that work here"},
-    {ACT_REDRAW, CTX_BOTH | CTX_HELP, {"^L"}, NULL, NULL, "draw everything again"},
-    {ACT_SUSPEND, CTX_BOTH | CTX_HELP, {"^Z"}, NULL, NULL, "suspend"},
-    {ACT_PREV_BLOCK, CTX_HELP, {"Up"}, NULL, NULL, "a row up"},
-    {ACT_NEXT_BLOCK, CTX_HELP, {"Down"}, NULL, NULL, "a row down"},
-    {ACT_TOP, CTX_HELP, {"Home"}, NULL, NULL, "first row"},
-    {ACT_BOTTOM, CTX_HELP, {"End"}, NULL, NULL, "last row"},
-    {ACT_PAGE_DOWN, CTX_HELP, {"^D"}, NULL, NULL, "scroll down"},
-    {ACT_BACK, CTX_HELP, {"Esc"}, NULL, NULL, "close"},
-    {ACT_ATTACH, 0, {NULL}, "/attach", "FILE", "put a text file into the message"},
-    {ACT_NEW, 0, {NULL}, "/new", NULL, "start a new conversation; this one stays saved"},
-    {ACT_THINK, 0, {NULL}, "/think", "on|off|show|hide", "think before answering; show thoughts"},
-    {ACT_SYSTEM, 0, {NULL}, "/system", "[TEXT]", "set the system prompt (empty: none)"},
-    {ACT_COPY, 0, {NULL}, "/copy", NULL, "copy the last answer"},
-    {ACT_EXPORT, 0, {NULL}, "/export", "md|txt FILE", "write the conversation to a file"},
+    {ACT_HELP, "help", CTX_TRANSCRIPT, {"?"}, NULL, NULL, "the keys that work here"},
+    {ACT_REDRAW, "redraw", CTX_BOTH | CTX_HELP, {"^L"}, NULL, NULL, "draw everything again"},
+    {ACT_SUSPEND, "suspend", CTX_BOTH | CTX_HELP, {"^Z"}, NULL, NULL, "suspend"},
+    {ACT_PREV_BLOCK, "previous", CTX_HELP, {"Up"}, NULL, NULL, "a row up"},
+    {ACT_NEXT_BLOCK, "next", CTX_HELP, {"Down"}, NULL, NULL, "a row down"},
+    {ACT_TOP, "top", CTX_HELP, {"Home"}, NULL, NULL, "first row"},
+    {ACT_BOTTOM, "bottom", CTX_HELP, {"End"}, NULL, NULL, "last row"},
+    {ACT_PAGE_DOWN, "page-down", CTX_HELP, {"^D"}, NULL, NULL, "scroll down"},
+    {ACT_BACK, "back", CTX_HELP, {"Esc"}, NULL, NULL, "close"},
+    {ACT_ATTACH, "attach", 0, {NULL}, "/attach", "FILE", "put a text file into the message"},
+    {ACT_NEW, "new", 0, {NULL}, "/new", NULL, "start a new conversation; this one stays saved"},
+    {ACT_THINK,
+     "think",
+     0,
+     {NULL},
+     "/think",
+     "on|off|show|hide",
+     "think before answering; show thoughts"},
+    {ACT_SYSTEM, "system", 0, {NULL}, "/system", "[TEXT]", "set the system prompt (empty: none)"},
+    {ACT_COPY, "copy", 0, {NULL}, "/copy", NULL, "copy the last answer"},
+    {ACT_EXPORT, "export", 0, {NULL}, "/export", "md|txt FILE", "write the conversation to a file"},
     {ACT_SET,
+     "set",
      0,
      {NULL},
      "/set",
      "KEY VALUE",
      "temp, top-k, top-p, min-p, presence, frequency, repetition, seed, max-tokens, effort"},
-    {ACT_EMACS, 0, {NULL}, "/emacs", NULL, "Emacs keys in the composer"},
-    {ACT_VI, 0, {NULL}, "/vi", NULL, "vi keys in the composer"},
-    {ACT_KEYS, 0, {NULL}, "/keys", NULL, "every key"},
-    {ACT_QUIT, 0, {NULL}, "/quit", NULL, "leave"},
+    {ACT_EMACS, "emacs", 0, {NULL}, "/emacs", NULL, "Emacs keys in the composer"},
+    {ACT_VI, "vi", 0, {NULL}, "/vi", NULL, "vi keys in the composer"},
+    {ACT_KEYS, "keys", 0, {NULL}, "/keys", NULL, "every key"},
+    {ACT_QUIT, "quit", 0, {NULL}, "/quit", NULL, "leave"},
 };
 
 #define N_TABLE (sizeof table / sizeof *table)
@@ -106,19 +173,20 @@ const struct key_action *keys_table(size_t *n)
     return table;
 }
 
-void keys_name(const struct key *k, char out[32])
+static const char *const named_keys[] = {
+    [K_ENTER] = "Enter",   [K_TAB] = "Tab",       [K_BACKSPACE] = "Backspace", [K_ESC] = "Esc",
+    [K_UP] = "Up",         [K_DOWN] = "Down",     [K_LEFT] = "Left",           [K_RIGHT] = "Right",
+    [K_HOME] = "Home",     [K_END] = "End",       [K_PGUP] = "PgUp",           [K_PGDN] = "PgDn",
+    [K_INSERT] = "Insert", [K_DELETE] = "Delete",
+};
+#define N_NAMED (sizeof named_keys / sizeof *named_keys)
+
+void keys_name(const struct key *k, char out[KEYS_NAME])
 {
-    static const char *const names[] = {
-        [K_ENTER] = "Enter",   [K_TAB] = "Tab",       [K_BACKSPACE] = "Backspace",
-        [K_ESC] = "Esc",       [K_UP] = "Up",         [K_DOWN] = "Down",
-        [K_LEFT] = "Left",     [K_RIGHT] = "Right",   [K_HOME] = "Home",
-        [K_END] = "End",       [K_PGUP] = "PgUp",     [K_PGDN] = "PgDn",
-        [K_INSERT] = "Insert", [K_DELETE] = "Delete",
-    };
     char base[16] = "";
     if (k->type == K_CHAR) {
-        if (k->code == ' ') {
-            snprintf(base, sizeof base, "Space");
+        if (k->code == ' ' || k->code == ',') {
+            snprintf(base, sizeof base, "%s", k->code == ' ' ? "Space" : "Comma");
         } else if ((k->mods & KM_CTRL) && k->code >= 'a' && k->code <= 'z') {
             base[0] = (char)(k->code - 'a' + 'A');
         } else if (k->code < 0x110000 && (k->code < 0xD800 || k->code >= 0xE000)) {
@@ -126,41 +194,109 @@ void keys_name(const struct key *k, char out[32])
         }
     } else if (k->type == K_F) {
         snprintf(base, sizeof base, "F%u", (unsigned)(k->code % 100));
-    } else if (k->type > K_CHAR && k->type < K_F && names[k->type]) {
-        snprintf(base, sizeof base, "%s", names[k->type]);
+    } else if (k->type < N_NAMED && named_keys[k->type]) {
+        snprintf(base, sizeof base, "%s", named_keys[k->type]);
     }
-    snprintf(out, 32, "%s%s%s%s", k->mods & KM_CTRL ? "^" : "", k->mods & KM_ALT ? "Alt-" : "",
-             k->mods & KM_SHIFT ? "Shift-" : "", base);
+    snprintf(out, KEYS_NAME, "%s%s%s%s", k->mods & KM_CTRL ? "^" : "",
+             k->mods & KM_ALT ? "Alt-" : "", k->mods & KM_SHIFT ? "Shift-" : "", base);
 }
 
-enum action keys_lookup(enum key_ctx ctx, const struct key *prefix, const struct key *k,
-                        bool *is_prefix)
+static bool same_word(const char *p, size_t n, const char *word)
 {
-    char name[80] = "";
-    size_t n = 0;
-    *is_prefix = false;
-    if (prefix->type != K_NONE) {
-        keys_name(prefix, name);
-        n = strlen(name);
-        name[n++] = ' ';
-    }
-    keys_name(k, name + n);
-    n = strlen(name);
-    for (size_t i = 0; i < N_TABLE; i++) {
-        if (!(table[i].ctx & ctx)) {
-            continue;
+    return strlen(word) == n && strncasecmp(p, word, n) == 0;
+}
+
+/* Takes Ctrl-, Alt-, Shift- and their short forms off the beginning. */
+static unsigned take_mods(const char **p, size_t *n)
+{
+    static const struct {
+        const char *text;
+        unsigned mod;
+    } forms[] = {{"^", KM_CTRL},    {"Ctrl-", KM_CTRL}, {"C-", KM_CTRL},      {"Alt-", KM_ALT},
+                 {"Meta-", KM_ALT}, {"M-", KM_ALT},     {"Shift-", KM_SHIFT}, {"S-", KM_SHIFT}};
+    unsigned mods = 0;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms;) {
+        const size_t k = strlen(forms[i].text);
+        if (*n > k && strncasecmp(*p, forms[i].text, k) == 0) {
+            mods |= forms[i].mod;
+            *p += k;
+            *n -= k;
+            i = 0;
+        } else {
+            i++;
         }
-        for (size_t j = 0; j < 4 && table[i].keys[j]; j++) {
-            const char *have = table[i].keys[j];
-            if (strcmp(have, name) == 0) {
-                return table[i].act;
-            }
-            if (strncmp(have, name, n) == 0 && have[n] == ' ') {
-                *is_prefix = true;
-            }
+    }
+    return mods;
+}
+
+/* What a terminal sends for Ctrl with these is a key of another name. */
+static void fold_ctrl(struct key *k)
+{
+    if (k->type != K_CHAR || !(k->mods & KM_CTRL)) {
+        return;
+    }
+    k->code += k->code >= 'A' && k->code <= 'Z' ? 'a' - 'A' : 0;
+    const enum key_type other = k->code == 'i'   ? K_TAB
+                                : k->code == 'm' ? K_ENTER
+                                : k->code == 'h' ? K_BACKSPACE
+                                : k->code == '[' ? K_ESC
+                                                 : K_CHAR;
+    if (other != K_CHAR) {
+        *k = (struct key){.type = other, .mods = k->mods & ~(unsigned)KM_CTRL};
+    }
+}
+
+bool keys_parse(const char *name, size_t n, struct key *out)
+{
+    static const struct {
+        const char *name;
+        enum key_type type;
+    } also[] = {{"Return", K_ENTER},  {"Escape", K_ESC}, {"PageUp", K_PGUP},
+                {"PageDown", K_PGDN}, {"Del", K_DELETE}, {"Ins", K_INSERT}};
+    struct key k = {.mods = take_mods(&name, &n)};
+    for (size_t i = K_CHAR + 1; i < N_NAMED; i++) {
+        if (same_word(name, n, named_keys[i])) {
+            k.type = (enum key_type)i;
         }
     }
-    return ACT_NONE;
+    for (size_t i = 0; i < sizeof also / sizeof *also; i++) {
+        if (same_word(name, n, also[i].name)) {
+            k.type = also[i].type;
+        }
+    }
+    if (same_word(name, n, "Space") || same_word(name, n, "Comma")) {
+        k.type = K_CHAR;
+        k.code = (name[0] | 0x20) == 's' ? ' ' : ',';
+    }
+    if (k.type == K_NONE && n >= 2 && n <= 3 && (name[0] == 'F' || name[0] == 'f')) {
+        unsigned f = 0;
+        for (size_t i = 1; i < n; i++) {
+            f = name[i] >= '0' && name[i] <= '9' ? f * 10 + (unsigned)(name[i] - '0') : 100;
+        }
+        k.type = f >= 1 && f <= 12 ? K_F : K_NONE;
+        k.code = f;
+    }
+    if (k.type == K_NONE && n > 0) {
+        uint32_t cp = 0;
+        const int used = utf8_decode(name, n, &cp);
+        if (used <= 0 || (size_t)used != n || cp <= 0x20 || (cp >= 0x7F && cp < 0xA0)) {
+            return false;
+        }
+        k.type = K_CHAR;
+        k.code = cp;
+        if ((k.mods & KM_CTRL) && cp > 0x5F && !(cp >= 'a' && cp <= 'z')) {
+            return false;
+        }
+        if ((k.mods & KM_CTRL) && cp < 0x40) {
+            return false;
+        }
+        if (k.mods & KM_SHIFT) { /* a letter comes as the letter it is */
+            return false;
+        }
+    }
+    fold_ctrl(&k);
+    *out = k;
+    return k.type != K_NONE;
 }
 
 /* Edit distance of short words. */
@@ -207,54 +343,4 @@ const struct key_action *keys_command(const char *word, size_t n, const char **n
         }
     }
     return NULL;
-}
-
-static void join_keys(const struct key_action *a, char out[48])
-{
-    size_t at = 0;
-    out[0] = 0;
-    for (size_t j = 0; j < 4 && a->keys[j]; j++) {
-        at += (size_t)snprintf(out + at, 48 - at, "%s%s", j ? ", " : "", a->keys[j]);
-    }
-}
-
-static void section(const char *title, unsigned ctx, unsigned not_ctx, struct buf *out)
-{
-    buf_printf(out, "%s\n", title);
-    for (size_t i = 0; i < N_TABLE; i++) {
-        if ((table[i].ctx & CTX_BOTH) == ctx && !(table[i].ctx & not_ctx)) {
-            char keys[48];
-            join_keys(&table[i], keys);
-            buf_printf(out, "  %-27s %s\n", keys, table[i].help);
-        }
-    }
-    buf_addc(out, '\n');
-}
-
-void keys_help(unsigned ctx, struct buf *out)
-{
-    if (ctx & CTX_COMPOSER) {
-        section("While typing", CTX_COMPOSER, 0, out);
-    }
-    if (ctx & CTX_TRANSCRIPT) {
-        section("In the transcript (Tab goes there)", CTX_TRANSCRIPT, 0, out);
-    }
-    section("Anywhere", CTX_BOTH, 0, out);
-    buf_adds(out, "Commands (a message that starts with / is sent with //)\n");
-    for (size_t i = 0; i < N_TABLE; i++) {
-        if (table[i].command) {
-            char call[48];
-            snprintf(call, sizeof call, "%s %s", table[i].command,
-                     table[i].args ? table[i].args : "");
-            buf_printf(out, "  %-27s %s\n", call, table[i].help);
-        }
-    }
-}
-
-void keys_print(FILE *f)
-{
-    struct buf b = BUF_INIT;
-    keys_help(CTX_BOTH, &b);
-    fputs(b.data, f);
-    buf_free(&b);
 }

@@ -65,33 +65,63 @@ enum action {
 
 /* CTX_HELP: while the help is shown; its keys are told by the help's last line. */
 enum key_ctx { CTX_COMPOSER = 1, CTX_TRANSCRIPT = 2, CTX_BOTH = 3, CTX_HELP = 4 };
+#define CTX_ALL (CTX_BOTH | CTX_HELP)
+
+#define KEYS_MOST 6 /* of one row */
 
 struct key_action {
     enum action act;
-    unsigned ctx;        /* 0: command only */
-    const char *keys[4]; /* names like ^C, Alt-Enter, PgUp, "^X ^E" */
-    const char *command; /* with the slash, or NULL */
-    const char *args;    /* of the command, or NULL */
+    const char *name;            /* for `bind.NAME = KEYS`; NULL: the line editor's, listed only */
+    unsigned ctx;                /* 0: no key */
+    const char *keys[KEYS_MOST]; /* names like ^C, Alt-Enter, PgUp, "^X ^E" */
+    const char *command;         /* with the slash, or NULL */
+    const char *args;            /* of the command, or NULL */
     const char *help;
 };
 
+/* The table as it is without any binding of the user's. */
 const struct key_action *keys_table(size_t *n);
-
-/* The action of a key in a context, or ACT_NONE. prefix is a key pressed
- * before (type K_NONE: none); *is_prefix tells that the key begins a chord. */
-enum action keys_lookup(enum key_ctx ctx, const struct key *prefix, const struct key *k,
-                        bool *is_prefix);
 
 /* The action of a command word (with the slash); on ACT_NONE *nearest is the
  * most similar command, or NULL. */
 const struct key_action *keys_command(const char *word, size_t n, const char **nearest);
 
 /* The name of a key as the table spells it. */
-void keys_name(const struct key *k, char out[32]);
+#define KEYS_NAME 32
+void keys_name(const struct key *k, char out[KEYS_NAME]);
+/* The key of a name: as the table spells it, or with Ctrl-, C-, M-, S- and names in any case;
+ * false: there is no such key, or no terminal sends it. */
+bool keys_parse(const char *name, size_t n, struct key *out);
+
+/*
+ * The table in force: the one above with the user's bindings in it.
+ */
+struct keymap;
+struct keymap *keymap_create(void);
+void keymap_free(struct keymap *m);
+const struct key_action *keymap_rows(const struct keymap *m, size_t *n);
+
+/* One line of the settings: what is "find", or "transcript.find" for one context (composer,
+ * transcript, help); keys are names with ", " between them (a key named Comma is one), a chord
+ * has a blank between two, and "none" takes all away. They take the place of those the action
+ * has there. where ("file:12") begins what is appended to complaints, a line each, when this
+ * cannot be; then nothing is changed. */
+void keymap_bind(struct keymap *m, const char *what, const char *keys, const char *where,
+                 struct buf *complaints);
+/* After the last line: a key that two actions have belongs to the one that was bound last. That
+ * is complained of, unless the other one's keys were given in a line too. */
+void keymap_settle(struct keymap *m, struct buf *complaints);
+
+/* The action of a key in a context, or ACT_NONE. prefix is a key pressed
+ * before (type K_NONE: none); *is_prefix tells that the key begins a chord. */
+enum action keymap_lookup(const struct keymap *m, enum key_ctx ctx, const struct key *prefix,
+                          const struct key *k, bool *is_prefix);
+/* The first key that an action has in one of the contexts, "" for none. */
+const char *keymap_key(const struct keymap *m, enum action act, unsigned ctx);
 
 /* Lines of help: the keys of the contexts and every command. */
-void keys_help(unsigned ctx, struct buf *out);
-/* The whole table, one line a row. */
-void keys_print(FILE *f);
+void keymap_help(const struct keymap *m, unsigned ctx, struct buf *out);
+/* The names of all actions, in lines that begin with a blank. */
+void keymap_names(const struct keymap *m, struct buf *out);
 
 #endif

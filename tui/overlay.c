@@ -159,8 +159,8 @@ static bool help_key(struct app *a, const struct key *k)
     bool is_prefix = false;
     const struct key none = {.type = K_NONE};
     const enum action here =
-        keys_lookup(a->cur->focus ? CTX_TRANSCRIPT : CTX_COMPOSER, &none, k, &is_prefix);
-    switch (keys_lookup(CTX_HELP, &none, k, &is_prefix)) {
+        keymap_lookup(a->keys, a->cur->focus ? CTX_TRANSCRIPT : CTX_COMPOSER, &none, k, &is_prefix);
+    switch (keymap_lookup(a->keys, CTX_HELP, &none, k, &is_prefix)) {
     case ACT_PREV_BLOCK:
         a->help_top--;
         return true;

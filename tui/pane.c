@@ -79,6 +79,17 @@ int pane_resume(struct pane *p, int64_t conversation, struct err *e)
     return chat_resume(p->chat, conversation, show_turn, p, e);
 }
 
+void pane_notices(struct pane *p, const char *lines)
+{
+    for (const char *s = lines; s && *s;) {
+        const size_t n = strcspn(s, "\n");
+        char *line = mem_strndup(s, n);
+        transcript_notice(p->transcript, R_WARN, line);
+        free(line);
+        s += n + (s[n] != 0);
+    }
+}
+
 int pane_open_first(struct pane *p, struct err *e)
 {
     const struct tui_opts *o = p->app->opts;
@@ -97,13 +108,7 @@ int pane_open_first(struct pane *p, struct err *e)
             transcript_notice(p->transcript, R_DIM, "resumed; /new starts another conversation");
         }
     }
-    for (const char *s = o->notice; s && *s;) {
-        const size_t n = strcspn(s, "\n");
-        char *line = mem_strndup(s, n);
-        transcript_notice(p->transcript, R_WARN, line);
-        free(line);
-        s += n + (s[n] != 0);
-    }
+    pane_notices(p, o->notice);
     return 0;
 }
 

@@ -152,7 +152,7 @@ static void draw_help(struct app *a, const struct layout *l)
         struct buf text = BUF_INIT;
         struct text_flow f = {0};
         struct text_prefix pre = {0};
-        keys_help(a->help_ctx, &text);
+        keymap_help(a->keys, a->help_ctx, &text);
         text_prefix_push(&pre, R_TEXT, " ");
         text_flow_add(&f, R_TEXT, text.data, text.len, false);
         text_rows_truncate(&a->help, 0);

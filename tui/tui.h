@@ -12,8 +12,16 @@
  * until the user leaves, on the calling thread, which is the one that reads
  * the conversation's events.
  */
+struct tui_bind {
+    const char *what, *keys; /* as keymap_bind */
+    const char *where;       /* for what is wrong with it */
+};
+
 struct tui_opts {
-    bool ascii;          /* ornaments from the ASCII set */
+    bool ascii;        /* ornaments from the ASCII set */
+    const char *theme; /* a name of tui/theme.h; NULL: default */
+    const struct tui_bind *binds;
+    size_t n_binds;
     bool vi;             /* vi keys in the composer */
     const char *history; /* file of earlier prompts; NULL: none */
     int64_t resume;      /* the stored conversation to go on with; 0: a new one */
@@ -33,7 +41,8 @@ int tui_plain(struct conv *c, const struct tui_opts *o, struct err *e);
 
 /* Takes leftover modes off the terminal. */
 void tui_reset_terminal(void);
-/* The table of keys and commands. */
-void tui_print_keys(FILE *f);
+/* The table of keys and commands with the bindings of o; what is wrong with those goes to
+ * complaints, a line each. */
+void tui_print_keys(const struct tui_opts *o, FILE *f, FILE *complaints);
 
 #endif

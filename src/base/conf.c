@@ -14,10 +14,17 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
+struct pair {
+    char *key, *value, *where;
+    enum conf_origin from;
+};
+
 struct value {
     char *text; /* NULL: unset */
     char **list;
     size_t n_list;
+    struct pair *pairs;
+    size_t n_pairs;
     enum conf_origin origin;
 };
 
@@ -60,8 +67,15 @@ void conf_free(struct conf *c)
         return;
     }
     for (size_t i = 0; i < c->n; i++) {
-        free(c->values[i].text);
-        list_clear(&c->values[i]);
+        struct value *v = &c->values[i];
+        free(v->text);
+        list_clear(v);
+        for (size_t k = 0; k < v->n_pairs; k++) {
+            free(v->pairs[k].key);
+            free(v->pairs[k].value);
+            free(v->pairs[k].where);
+        }
+        free(v->pairs);
     }
     free(c->values);
     free(c->file);
@@ -163,6 +177,10 @@ static int check(const struct conf_opt *o, const char *text, struct err *e)
     case CONF_LIST:
     case CONF_MAYBE:
         return 0;
+    case CONF_PAIRS:
+        return text[0] && strchr(text + 1, '=')
+                   ? 0
+                   : err_set(e, QE_USAGE, "%s: \"%s\" is not %s", o->name, text, o->arg);
     case CONF_FLAG: {
         bool b = false;
         return parse_bool(text, &b)
@@ -208,10 +226,51 @@ static int check(const struct conf_opt *o, const char *text, struct err *e)
     return err_set(e, QE_INTERNAL, "%s has no type", o->name);
 }
 
+static char *trim(char *s)
+{
+    while (isspace((unsigned char)*s)) {
+        s++;
+    }
+    size_t n = strlen(s);
+    while (n > 0 && isspace((unsigned char)s[n - 1])) {
+        s[--n] = 0;
+    }
+    return s;
+}
+
+/* Adds a pair behind those of its origin: what the command line says comes last. */
+static void put_pair(struct value *v, const char *key, const char *text, const char *where,
+                     enum conf_origin from)
+{
+    v->pairs = mem_realloc(v->pairs, (v->n_pairs + 1) * sizeof *v->pairs);
+    size_t at = v->n_pairs++;
+    for (; at > 0 && v->pairs[at - 1].from > from; at--) {
+        v->pairs[at] = v->pairs[at - 1];
+    }
+    v->pairs[at] = (struct pair){mem_strdup(key), mem_strdup(text), mem_strdup(where), from};
+    v->origin = from > v->origin ? from : v->origin;
+}
+
+/* KEY=VALUE of the command line. */
+static void put_argument(struct value *v, const char *name, const char *text)
+{
+    char *copy = mem_strdup(text);
+    char *eq = strchr(copy + 1, '=');
+    char where[64];
+    *eq = 0;
+    snprintf(where, sizeof where, "--%s", name);
+    put_pair(v, trim(copy), trim(eq + 1), where, CONF_ARG);
+    free(copy);
+}
+
 static int put(struct conf *c, size_t i, const char *text, enum conf_origin from, struct err *e)
 {
     struct value *v = &c->values[i];
     int rc = check(&c->table[i], text, e);
+    if (rc == 0 && c->table[i].type == CONF_PAIRS) {
+        put_argument(v, c->table[i].name, text);
+        return 0;
+    }
     if (rc < 0 || from < v->origin) {
         return rc;
     }
@@ -238,18 +297,6 @@ int conf_set(struct conf *c, const char *name, const char *value, enum conf_orig
         return err_set(e, QE_USAGE, "there is no option \"%s\"", name);
     }
     return put(c, i, value, from, e);
-}
-
-static char *trim(char *s)
-{
-    while (isspace((unsigned char)*s)) {
-        s++;
-    }
-    size_t n = strlen(s);
-    while (n > 0 && isspace((unsigned char)s[n - 1])) {
-        s[--n] = 0;
-    }
-    return s;
 }
 
 bool conf_is_text(enum conf_type type)
@@ -280,6 +327,20 @@ static char *comment_in(char *val, bool text)
     return found;
 }
 
+/* The row of `name.KEY`; *key becomes KEY. c->n: it is no such. */
+static size_t find_pairs(const struct conf *c, const char **key)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const size_t n = strlen(c->table[i].name);
+        if (c->table[i].type == CONF_PAIRS && strncmp(*key, c->table[i].name, n) == 0 &&
+            (*key)[n] == '.' && (*key)[n + 1]) {
+            *key += n + 1;
+            return i;
+        }
+    }
+    return c->n;
+}
+
 static int load_line(struct conf *c, char *line, const char *path, int lineno, struct err *e)
 {
     char *s = trim(line);
@@ -293,8 +354,10 @@ static int load_line(struct conf *c, char *line, const char *path, int lineno, s
     *eq = 0;
     char *key = trim(s);
     char *val = trim(eq + 1);
-    size_t i = find(c, key);
-    if (i == c->n || c->table[i].cli_only) {
+    const char *part = key;
+    const size_t pairs = find_pairs(c, &part);
+    size_t i = pairs < c->n ? pairs : find(c, key);
+    if (i == c->n || c->table[i].cli_only || (pairs == c->n && c->table[i].type == CONF_PAIRS)) {
         return err_set(e, QE_USAGE, "%s:%d: there is no setting \"%s\" (man quasar lists them)",
                        path, lineno, key);
     }
@@ -306,6 +369,13 @@ static int load_line(struct conf *c, char *line, const char *path, int lineno, s
     if (n >= 2 && val[0] == '"' && val[n - 1] == '"') {
         val[n - 1] = 0;
         val++;
+    }
+    if (pairs < c->n) {
+        struct buf where = BUF_INIT;
+        buf_printf(&where, "%s:%d", path, lineno);
+        put_pair(&c->values[i], part, val, where.data, CONF_FILE);
+        buf_free(&where);
+        return 0;
     }
     struct err inner = ERR_INIT;
     int rc = put(c, i, val, CONF_FILE, &inner);
@@ -352,7 +422,7 @@ out:
 int conf_load_env(struct conf *c, struct err *e)
 {
     for (size_t i = 0; i < c->n; i++) {
-        if (c->table[i].cli_only) {
+        if (c->table[i].cli_only || c->table[i].type == CONF_PAIRS) {
             continue;
         }
         char name[64] = "QUASAR_";
@@ -567,6 +637,18 @@ const char *conf_list_at(const struct conf *c, const char *name, size_t i)
     const struct value *v = &c->values[must_find(c, name)];
     assert(i < v->n_list);
     return v->list[i];
+}
+
+size_t conf_pairs_len(const struct conf *c, const char *name)
+{
+    return c->values[must_find(c, name)].n_pairs;
+}
+
+struct conf_pair conf_pair_at(const struct conf *c, const char *name, size_t i)
+{
+    const struct value *v = &c->values[must_find(c, name)];
+    assert(i < v->n_pairs);
+    return (struct conf_pair){v->pairs[i].key, v->pairs[i].value, v->pairs[i].where};
 }
 
 enum conf_origin conf_origin_of(const struct conf *c, const char *name)

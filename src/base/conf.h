@@ -18,10 +18,12 @@ enum conf_type {
     CONF_STR,
     CONF_INT,
     CONF_NUM,
-    CONF_ENUM, /* one of help text's choices, "a|b|c" */
-    CONF_LIST, /* strings; each --name adds one */
-    CONF_SIZE, /* bytes, or with K, M, G or T, as 1.5G */
-    CONF_MAYBE /* a string that --name may leave out: then it is empty */
+    CONF_ENUM,  /* one of help text's choices, "a|b|c" */
+    CONF_LIST,  /* strings; each --name adds one */
+    CONF_PAIRS, /* lines `name.KEY = VALUE`; each --name KEY=VALUE adds one; not in the environment
+                 */
+    CONF_SIZE,  /* bytes, or with K, M, G or T, as 1.5G */
+    CONF_MAYBE  /* a string that --name may leave out: then it is empty */
 };
 
 enum conf_origin { CONF_DEFAULT, CONF_FILE, CONF_ENV, CONF_ARG };
@@ -72,6 +74,15 @@ uint64_t conf_size(const struct conf *c, const char *name, uint64_t when_word_or
 bool conf_is_word(const struct conf *c, const char *name, const char *word);
 size_t conf_list_len(const struct conf *c, const char *name);
 const char *conf_list_at(const struct conf *c, const char *name, size_t i);
+
+/* Those of CONF_PAIRS, in the order they were given: the file's, then the command line's. What
+ * is in one points into the conf. */
+struct conf_pair {
+    const char *key, *value;
+    const char *where; /* "FILE:LINE", or "--NAME" */
+};
+size_t conf_pairs_len(const struct conf *c, const char *name);
+struct conf_pair conf_pair_at(const struct conf *c, const char *name, size_t i);
 
 /* Sets as if given on the command line (the workbench's /set). */
 int conf_set(struct conf *c, const char *name, const char *value, enum conf_origin from,

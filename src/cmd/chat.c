@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/mem.h"
 #include "cmd/convopts.h"
 #include "cmd/model.h"
 #include "cmd/session.h"
@@ -37,6 +38,24 @@ static bool wants_lines(const struct conf *cf)
            strcmp(term, "dumb") == 0 || !isatty(STDOUT_FILENO);
 }
 
+/* What the screen is told by the options, but for where it opens; the caller frees *binds. */
+static struct tui_opts screen_options(const struct conf *cf, struct tui_bind **binds)
+{
+    const size_t n = conf_pairs_len(cf, "bind");
+    *binds = mem_array(n + 1, sizeof **binds);
+    for (size_t i = 0; i < n; i++) {
+        const struct conf_pair p = conf_pair_at(cf, "bind", i);
+        (*binds)[i] = (struct tui_bind){p.key, p.value, p.where};
+    }
+    return (struct tui_opts){
+        .ascii = conf_flag(cf, "ascii"),
+        .vi = conf_is_word(cf, "editor", "vi"),
+        .theme = conf_str(cf, "theme"),
+        .binds = *binds,
+        .n_binds = n,
+    };
+}
+
 static int open_and_run(const struct conf *cf, const struct conv_opts *co,
                         const struct session_pick *pick, int *sig, struct err *e)
 {
@@ -47,19 +66,18 @@ static int open_and_run(const struct conf *cf, const struct conv_opts *co,
     }
     char *dir = io_xdg_state();
     char *history = io_join(dir, "history");
-    const struct tui_opts o = {
-        .ascii = conf_flag(cf, "ascii"),
-        .vi = conf_is_word(cf, "editor", "vi"),
-        .history = history,
-        .resume = pick->conversation,
-        .must_resume = pick->must,
-        .notice = pick->notice.data,
-    };
+    struct tui_bind *binds = NULL;
+    struct tui_opts o = screen_options(cf, &binds);
+    o.history = history;
+    o.resume = pick->conversation;
+    o.must_resume = pick->must;
+    o.notice = pick->notice.data;
     rc = wants_lines(cf) ? tui_plain(c, &o, e) : tui_chat(c, &o, sig, e);
     struct err lost = ERR_INIT;
     if (conv_end(c, &lost) < 0 && rc == 0) {
         rc = err_set(e, lost.code, "%s", lost.msg);
     }
+    free(binds);
     free(history);
     free(dir);
     return rc;
@@ -98,7 +116,10 @@ int cmd_chat(const struct conf *cf, int nargs, char **args, struct err *e)
         return 0;
     }
     if (conf_flag(cf, "keys")) {
-        tui_print_keys(stdout);
+        struct tui_bind *binds = NULL;
+        const struct tui_opts o = screen_options(cf, &binds);
+        tui_print_keys(&o, stdout, stderr);
+        free(binds);
         return 0;
     }
     if (conf_is_word(cf, "resume", "")) {

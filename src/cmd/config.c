@@ -18,6 +18,14 @@ static json_t *text_or_null(const char *s)
 
 static json_t *value_of(const struct conf *cf, const struct conf_opt *o)
 {
+    if (o->type == CONF_PAIRS) {
+        json_t *all = json_object();
+        for (size_t i = 0; i < conf_pairs_len(cf, o->name); i++) {
+            const struct conf_pair p = conf_pair_at(cf, o->name, i);
+            json_object_set_new(all, p.key, text_or_null(p.value));
+        }
+        return all;
+    }
     if (o->type != CONF_LIST) {
         return text_or_null(conf_str(cf, o->name));
     }
@@ -30,16 +38,18 @@ static json_t *value_of(const struct conf *cf, const struct conf_opt *o)
 
 /* A line of the settings file. What has none there, no value or one of several lines, is
  * a comment; a text has quotes, behind which a comment can be told from it. */
-static void print_line(const struct conf_opt *o, const char *value, const char *origin)
+static void print_line(const struct conf_opt *o, const char *name, const char *value,
+                       const char *origin)
 {
-    const char *quote = conf_is_text(o->type) && value ? "\"" : "";
+    const bool text = conf_is_text(o->type) || o->type == CONF_PAIRS;
+    const char *quote = text && value ? "\"" : "";
     struct buf b = BUF_INIT;
     buf_printf(&b, "%s%s%s", quote, value ? value : "", quote);
     const bool lines = strpbrk(b.data, "\r\n");
     for (char *s = b.data; (s = strpbrk(s, "\r\n"));) {
         *s = ' ';
     }
-    printf("%s%-20s = %-16s # %s\n", value && !lines ? "" : "# ", o->name, b.data, origin);
+    printf("%s%-20s = %-16s # %s\n", value && !lines ? "" : "# ", name, b.data, origin);
     buf_free(&b);
 }
 
@@ -48,10 +58,18 @@ static void print_row(const struct conf *cf, const struct conf_opt *o)
     const char *origin = conf_origin_text(cf, o->name);
     const size_t n = o->type == CONF_LIST ? conf_list_len(cf, o->name) : 0;
     for (size_t i = 0; i < n; i++) {
-        print_line(o, conf_list_at(cf, o->name, i), origin);
+        print_line(o, o->name, conf_list_at(cf, o->name, i), origin);
     }
-    if (n == 0) {
-        print_line(o, conf_str(cf, o->name), origin);
+    const size_t pairs = o->type == CONF_PAIRS ? conf_pairs_len(cf, o->name) : 0;
+    for (size_t i = 0; i < pairs; i++) {
+        const struct conf_pair p = conf_pair_at(cf, o->name, i);
+        struct buf name = BUF_INIT;
+        buf_printf(&name, "%s.%s", o->name, p.key);
+        print_line(o, name.data, p.value, p.where);
+        buf_free(&name);
+    }
+    if (n + pairs == 0 && o->type != CONF_PAIRS) {
+        print_line(o, o->name, conf_str(cf, o->name), origin);
     }
 }
 

@@ -11,7 +11,8 @@
 
 int main(int argc, char **argv)
 {
-    struct tui_opts o = {.history = getenv("FAKE_HISTORY")};
+    struct tui_bind binds[16];
+    struct tui_opts o = {.history = getenv("FAKE_HISTORY"), .binds = binds};
     struct err e = ERR_INIT;
     bool plain = false;
     setlocale(LC_ALL, "");
@@ -19,6 +20,16 @@ int main(int argc, char **argv)
         plain = plain || strcmp(argv[i], "--plain") == 0;
         o.ascii = o.ascii || strcmp(argv[i], "--ascii") == 0;
         o.vi = o.vi || strcmp(argv[i], "--vi") == 0;
+        if (strcmp(argv[i], "--bind") == 0 && i + 1 < argc && o.n_binds < 16) {
+            char *eq = strchr(argv[++i], '=');
+            if (eq) {
+                *eq = 0;
+                binds[o.n_binds++] = (struct tui_bind){argv[i], eq + 1, "settings:7"};
+            }
+        }
+        if (strcmp(argv[i], "--theme") == 0 && i + 1 < argc) {
+            o.theme = argv[++i];
+        }
         if (strcmp(argv[i], "--resume") == 0 && i + 1 < argc) {
             o.resume = atoi(argv[++i]);
             o.must_resume = o.resume == 9;

@@ -204,6 +204,47 @@ static const struct conf_opt table[] = {
     {NULL, 0, CONF_FLAG, NULL, 1, 0, NULL, 0, NULL, NULL, false},
 };
 
+static void pairs_of_settings(void **state)
+{
+    (void)state;
+    static const struct conf_opt rows[] = {
+        {"bind", 0, CONF_PAIRS, NULL, 1, 0, NULL, 1, "A=B", "pairs", false},
+        {NULL, 0, CONF_FLAG, NULL, 1, 0, NULL, 0, NULL, NULL, false},
+    };
+    char path[] = "/tmp/quasar-pairs-XXXXXX";
+    const int fd = mkstemp(path);
+    static const char text[] = "# c\nbind.find = ^F, / # c\nbind.a.b = \"#\"\nbind.find=x\n";
+    assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+    struct conf *c = conf_create(rows);
+    struct err e = ERR_INIT;
+    char *args[4];
+    char words[3][16] = {"--bind", "find = =", "--bind=a=1"};
+    char *argv[3] = {words[0], words[1], words[2]};
+    int n = 0;
+    assert_int_equal(conf_parse_args(c, 1, 3, argv, &n, args, &e), 0);
+    assert_int_equal(conf_load_file(c, path, false, &e), 0);
+    const char *const want[5][2] = {
+        {"find", "^F, /"}, {"a.b", "#"}, {"find", "x"}, {"find", "="}, {"a", "1"}};
+    assert_int_equal(conf_pairs_len(c, "bind"), 5);
+    for (size_t i = 0; i < 5; i++) {
+        const struct conf_pair p = conf_pair_at(c, "bind", i);
+        char where[80];
+        snprintf(where, sizeof where, "%s:%d", path, (int)i + 2);
+        assert_string_equal(p.key, want[i][0]);
+        assert_string_equal(p.value, want[i][1]);
+        assert_string_equal(p.where, i < 3 ? where : "--bind");
+    }
+    char bad[] = "--bind=x";
+    argv[0] = bad;
+    assert_int_equal(conf_parse_args(c, 1, 1, argv, &n, args, &e), QE_USAGE);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(pwrite(fd, "bind = x\n", 9, 0), 9);
+    assert_int_equal(conf_load_file(c, path, false, &e), QE_USAGE);
+    close(fd);
+    unlink(path);
+    conf_free(c);
+}
+
 static void options_precedence(void **state)
 {
     (void)state;
@@ -457,6 +498,7 @@ int main(void)
         cmocka_unit_test(json_numbers_like_python),
         cmocka_unit_test(json_refuses),
         cmocka_unit_test(atomic_write_survives_faults),
+        cmocka_unit_test(pairs_of_settings),
         cmocka_unit_test(options_precedence),
         cmocka_unit_test(options_refuse),
         cmocka_unit_test(sizes),

@@ -1,0 +1,409 @@
+/* The table in force. A row of the built-in table whose keys differ by context is split, so
+ * that a row is always one set of keys in some contexts; lookup, help, palette and hints read
+ * the rows and nothing else. */
+#include "config.h"
+#include "tui/keys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+struct bound {
+    char *where; /* the line that gave these keys; NULL: they are the built-in ones */
+    size_t turn; /* … in which order */
+};
+
+struct keymap {
+    struct key_action *rows;
+    struct bound *from; /* beside them */
+    size_t n, turns;
+    char **names; /* key names that the rows point to */
+    size_t n_names;
+};
+
+struct keymap *keymap_create(void)
+{
+    struct keymap *m = mem_zalloc(sizeof *m);
+    const struct key_action *t = keys_table(&m->n);
+    m->rows = mem_array(m->n, sizeof *m->rows);
+    m->from = mem_array(m->n, sizeof *m->from);
+    memcpy(m->rows, t, m->n * sizeof *t);
+    return m;
+}
+
+void keymap_free(struct keymap *m)
+{
+    if (!m) {
+        return;
+    }
+    for (size_t i = 0; i < m->n; i++) {
+        free(m->from[i].where);
+    }
+    for (size_t i = 0; i < m->n_names; i++) {
+        free(m->names[i]);
+    }
+    free(m->names);
+    free(m->rows);
+    free(m->from);
+    free(m);
+}
+
+const struct key_action *keymap_rows(const struct keymap *m, size_t *n)
+{
+    *n = m->n;
+    return m->rows;
+}
+
+static const char *ctx_name(unsigned ctx)
+{
+    return ctx == CTX_COMPOSER ? "composer" : ctx == CTX_TRANSCRIPT ? "transcript" : "help";
+}
+
+/* ---- one line ---------------------------------------------------------------- */
+
+static const char *keep_name(struct keymap *m, const char *name)
+{
+    m->names = mem_realloc(m->names, (m->n_names + 1) * sizeof *m->names);
+    m->names[m->n_names] = mem_strdup(name);
+    return m->names[m->n_names++];
+}
+
+/* A key or a chord of two as the table spells it; NULL: fine, else what is wrong. */
+static const char *canonical(const char *p, size_t n, unsigned ctx, char out[2 * KEYS_NAME + 2])
+{
+    struct key k[2];
+    size_t count = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < n;) {
+        size_t len = 0;
+        while (i + len < n && p[i + len] != ' ') {
+            len++;
+        }
+        if (len > 0) {
+            if (count == 2) {
+                return "is more than two keys";
+            }
+            if (!keys_parse(p + i, len, &k[count])) {
+                return "is no key";
+            }
+            char name[KEYS_NAME];
+            keys_name(&k[count], name);
+            if (count++) {
+                strcat(out, " "); /* two names and a blank fit */
+            }
+            strcat(out, name);
+        }
+        i += len + 1;
+    }
+    if (count == 0) {
+        return "is no key";
+    }
+    if ((ctx & CTX_COMPOSER) && k[0].type == K_CHAR && k[0].mods == 0) {
+        return "is a character that one types in the composer";
+    }
+    return NULL;
+}
+
+/* The keys of a line; false: one of them cannot be, which is said. */
+static bool take_keys(const char *keys, unsigned ctx, const char *where, struct buf *complaints,
+                      char out[KEYS_MOST][2 * KEYS_NAME + 2], size_t *n)
+{
+    *n = 0;
+    if (strcmp(keys, "none") == 0) {
+        return true;
+    }
+    for (const char *s = keys; *s;) {
+        s += strspn(s, " ");
+        const size_t len = strcspn(s, ",");
+        size_t used = len;
+        while (used > 0 && s[used - 1] == ' ') {
+            used--;
+        }
+        const char *why =
+            *n == KEYS_MOST ? "is one key too many (6 at most)" : canonical(s, used, ctx, out[*n]);
+        if (why) {
+            buf_printf(complaints, "%s: \"%.*s\" %s\n", where, used < 60 ? (int)used : 60, s, why);
+            return false;
+        }
+        (*n)++;
+        s += len + (s[len] == ',');
+    }
+    if (*n == 0) {
+        buf_printf(complaints, "%s: there is no key; none takes all of them away\n", where);
+        return false;
+    }
+    return true;
+}
+
+/* The contexts before the action's name; false: there is no such context. */
+static bool take_ctx(const char **what, unsigned *ctx)
+{
+    const char *dot = strchr(*what, '.');
+    *ctx = 0;
+    if (!dot) {
+        return true;
+    }
+    for (unsigned c = CTX_COMPOSER; c <= CTX_HELP; c <<= 1) {
+        const size_t n = strlen(ctx_name(c));
+        if ((size_t)(dot - *what) == n && memcmp(*what, ctx_name(c), n) == 0) {
+            *ctx = c;
+        }
+    }
+    *what = dot + 1;
+    return *ctx != 0;
+}
+
+/* Most of a word that is there, for "did you mean". */
+static const char *nearest_action(const char *name)
+{
+    size_t n = 0, best = 2; /* letters in common at the beginning */
+    const struct key_action *t = keys_table(&n);
+    const char *found = NULL;
+    for (size_t i = 0; i < n; i++) {
+        size_t k = 0;
+        while (t[i].name && name[k] && t[i].name[k] == name[k]) {
+            k++;
+        }
+        if (k > best) {
+            best = k;
+            found = t[i].name;
+        }
+    }
+    return found;
+}
+
+static void add_row(struct keymap *m, const struct key_action *row, struct bound from)
+{
+    m->rows = mem_realloc(m->rows, (m->n + 1) * sizeof *m->rows);
+    m->from = mem_realloc(m->from, (m->n + 1) * sizeof *m->from);
+    m->rows[m->n] = *row;
+    m->rows[m->n].command = NULL; /* it stays with the first row */
+    m->from[m->n] =
+        (struct bound){.where = from.where ? mem_strdup(from.where) : NULL, .turn = from.turn};
+    m->n++;
+}
+
+void keymap_bind(struct keymap *m, const char *what, const char *keys, const char *where,
+                 struct buf *complaints)
+{
+    char names[KEYS_MOST][2 * KEYS_NAME + 2];
+    const char *name = what;
+    unsigned ctx = 0, has = 0;
+    size_t n_keys = 0, first = m->n;
+    if (!take_ctx(&name, &ctx)) {
+        buf_printf(complaints, "%s: \"%.40s\" begins with none of composer, transcript, help\n",
+                   where, what);
+        return;
+    }
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->rows[i].name && strcmp(m->rows[i].name, name) == 0) {
+            first = first == m->n ? i : first;
+            has |= m->rows[i].ctx;
+        }
+    }
+    if (first == m->n) {
+        const char *near = nearest_action(name);
+        buf_printf(complaints, "%s: there is no action \"%.40s\"%s%s (quasar --keys names them)\n",
+                   where, name, near ? "; did you mean " : "", near ? near : "");
+        return;
+    }
+    /* where it has keys; an action that has none gets them in both */
+    const unsigned want = ctx ? ctx : has ? has : CTX_BOTH;
+    if (!take_keys(keys, want, where, complaints, names, &n_keys)) {
+        return;
+    }
+    const size_t n = m->n;
+    for (size_t i = 0; i < n; i++) {
+        struct key_action *row = &m->rows[i];
+        if (!row->name || strcmp(row->name, name) != 0 || i == first) {
+            continue;
+        }
+        row->ctx &= ~want;
+    }
+    if (m->rows[first].ctx & ~want) { /* it keeps its keys in the other contexts */
+        struct key_action rest = m->rows[first];
+        rest.ctx &= ~want;
+        add_row(m, &rest, m->from[first]);
+    }
+    struct key_action *row = &m->rows[first];
+    row->ctx = want;
+    for (size_t i = 0; i < KEYS_MOST; i++) {
+        row->keys[i] = i < n_keys ? keep_name(m, names[i]) : NULL;
+    }
+    free(m->from[first].where);
+    m->from[first] = (struct bound){.where = mem_strdup(where), .turn = ++m->turns};
+}
+
+/* ---- all of them --------------------------------------------------------------- */
+
+static void take_key_away(struct key_action *row, size_t at)
+{
+    for (size_t i = at; i < KEYS_MOST; i++) {
+        row->keys[i] = i + 1 < KEYS_MOST ? row->keys[i + 1] : NULL;
+    }
+}
+
+/* Whether a begins the chord b. */
+static bool begins(const char *a, const char *b)
+{
+    const size_t n = strlen(a);
+    return strncmp(a, b, n) == 0 && b[n] == ' ';
+}
+
+/* Whether the line of the settings names this action for some context. */
+static bool was_bound(const struct keymap *m, const char *name)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->from[i].where && m->rows[i].name && strcmp(m->rows[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Row i was bound and has the key; row j loses it where they meet. */
+static void displace(struct keymap *m, size_t i, size_t j, size_t at, struct buf *complaints)
+{
+    const struct key_action *a = &m->rows[i];
+    const unsigned shared = a->ctx & m->rows[j].ctx;
+    const char *key = m->rows[j].keys[at];
+    const bool both_bound = m->from[j].where != NULL;
+    if (m->rows[j].act != a->act &&
+        (both_bound || !m->rows[j].name || !was_bound(m, m->rows[j].name))) {
+        buf_printf(complaints, "%s: %s is %s, no more %s\n", m->from[i].where, key, a->name,
+                   m->rows[j].name ? m->rows[j].name : m->rows[j].help);
+    }
+    if (m->rows[j].ctx & ~shared) {
+        struct key_action rest = m->rows[j];
+        rest.ctx &= ~shared;
+        add_row(m, &rest, m->from[j]);
+        m->rows[j].ctx = shared;
+    }
+    take_key_away(&m->rows[j], at);
+}
+
+void keymap_settle(struct keymap *m, struct buf *complaints)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        for (size_t k = 0; m->from[i].where && k < KEYS_MOST && m->rows[i].keys[k]; k++) {
+            for (size_t j = 0; j < m->n; j++) {
+                for (size_t at = 0; at < KEYS_MOST && m->rows[j].keys[at];) {
+                    const char *mine = m->rows[i].keys[k], *other = m->rows[j].keys[at];
+                    const bool meet = i != j && (m->rows[i].ctx & m->rows[j].ctx) != 0;
+                    if (meet && m->from[j].turn < m->from[i].turn && strcmp(mine, other) == 0) {
+                        displace(m, i, j, at, complaints);
+                        continue;
+                    }
+                    if (meet && begins(mine, other)) {
+                        buf_printf(complaints, "%s: %s is %s, so %s (%s) cannot be typed\n",
+                                   m->from[i].where, mine, m->rows[i].name, other,
+                                   m->rows[j].name ? m->rows[j].name : m->rows[j].help);
+                    }
+                    at++;
+                }
+            }
+        }
+    }
+}
+
+/* ---- reading it ---------------------------------------------------------------- */
+
+enum action keymap_lookup(const struct keymap *m, enum key_ctx ctx, const struct key *prefix,
+                          const struct key *k, bool *is_prefix)
+{
+    char name[2 * KEYS_NAME + 2] = "";
+    size_t n = 0;
+    *is_prefix = false;
+    if (prefix->type != K_NONE) {
+        keys_name(prefix, name);
+        n = strlen(name);
+        name[n++] = ' ';
+    }
+    keys_name(k, name + n);
+    for (size_t i = 0; i < m->n; i++) {
+        if (!(m->rows[i].ctx & ctx)) {
+            continue;
+        }
+        for (size_t j = 0; j < KEYS_MOST && m->rows[i].keys[j]; j++) {
+            if (strcmp(m->rows[i].keys[j], name) == 0) {
+                return m->rows[i].act;
+            }
+            *is_prefix = *is_prefix || begins(name, m->rows[i].keys[j]);
+        }
+    }
+    return ACT_NONE;
+}
+
+const char *keymap_key(const struct keymap *m, enum action act, unsigned ctx)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->rows[i].act == act && (m->rows[i].ctx & ctx) && m->rows[i].keys[0]) {
+            return m->rows[i].keys[0];
+        }
+    }
+    return "";
+}
+
+static void join_keys(const struct key_action *a, struct buf *out)
+{
+    buf_truncate(out, 0);
+    for (size_t j = 0; j < KEYS_MOST && a->keys[j]; j++) {
+        buf_printf(out, "%s%s", j ? ", " : "", a->keys[j]);
+    }
+}
+
+static void section(const struct keymap *m, const char *title, unsigned ctx, struct buf *out)
+{
+    struct buf keys = BUF_INIT;
+    buf_printf(out, "%s\n", title);
+    for (size_t i = 0; i < m->n; i++) {
+        const struct key_action *row = &m->rows[i];
+        if ((row->ctx & CTX_BOTH) == ctx && row->keys[0]) {
+            join_keys(row, &keys);
+            buf_printf(out, "  %-27s %s\n", keys.data, row->help);
+        }
+    }
+    buf_addc(out, '\n');
+    buf_free(&keys);
+}
+
+void keymap_help(const struct keymap *m, unsigned ctx, struct buf *out)
+{
+    if (ctx & CTX_COMPOSER) {
+        section(m, "While typing", CTX_COMPOSER, out);
+    }
+    if (ctx & CTX_TRANSCRIPT) {
+        section(m, "In the transcript (Tab goes there)", CTX_TRANSCRIPT, out);
+    }
+    section(m, "Anywhere", CTX_BOTH, out);
+    buf_adds(out, "Commands (a message that starts with / is sent with //)\n");
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->rows[i].command) {
+            char call[64];
+            snprintf(call, sizeof call, "%s%s%s", m->rows[i].command, m->rows[i].args ? " " : "",
+                     m->rows[i].args ? m->rows[i].args : "");
+            buf_printf(out, "  %-27s %s\n", call, m->rows[i].help);
+        }
+    }
+}
+
+void keymap_names(const struct keymap *m, struct buf *out)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        const char *name = m->rows[i].name;
+        bool again = !name;
+        for (size_t k = 0; k < i && !again; k++) {
+            again = m->rows[k].name && strcmp(m->rows[k].name, name) == 0;
+        }
+        if (!again) {
+            const size_t n = strlen(name);
+            buf_adds(out, at > 0 && at + n > 76 ? "\n" : "");
+            at = at > 0 && at + n > 76 ? 0 : at;
+            buf_printf(out, " %s", name);
+            at += n + 1;
+        }
+    }
+    buf_addc(out, '\n');
+}
