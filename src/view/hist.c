@@ -25,7 +25,7 @@ struct hist {
     struct ring ring[HS_COUNT];
     struct view_load total; /* at the last call */
     bool known;
-    int64_t reset_at;
+    int64_t reset_at, latest;
 };
 
 struct hist *hist_create(void)
@@ -65,6 +65,11 @@ int64_t hist_length(enum hist_span span)
 int64_t hist_reset_at(const struct hist *h)
 {
     return h->reset_at;
+}
+
+int64_t hist_latest(const struct hist *h)
+{
+    return h->latest;
 }
 
 /* ---- filling ---- */
@@ -170,6 +175,7 @@ void hist_take(struct hist *h, int64_t now, const struct hist_sample *s)
         for (int i = 0; i < HS_COUNT; i++) {
             fill(&h->ring[i], now, s, t);
         }
+        h->latest = now;
     }
     h->total = *l;
     h->known = true;

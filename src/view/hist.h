@@ -75,6 +75,9 @@ void hist_reset(struct hist *h, int64_t now);
 /* Where the last one is; 0: none. */
 int64_t hist_reset_at(const struct hist *h);
 
+/* When something happened last; 0: nothing did. */
+int64_t hist_latest(const struct hist *h);
+
 /* Slices of a span, and their length. */
 int hist_slices(enum hist_span span);
 int64_t hist_length(enum hist_span span);
