@@ -151,6 +151,7 @@ struct be_opts {
                         A smaller one takes less work memory; outputs become fewer too */
     enum be_cuda_path cuda_path;
     int graphs;                /* CUDA: graphs kept; 0: every kernel is launched by itself */
+    const struct be_script *script; /* of the scripted backend (kernels/script.h) */
     bool verify;               /* CUDA: compare the resident weights with the tensors */
     const struct io_map *file; /* tensors that lie in it may be read from the file; or NULL */
 };
@@ -264,6 +265,10 @@ struct be_ops {
      * be verified on this backend. */
     int (*fold)(struct backend *b, const int32_t *accepted, struct err *e);
 
+    /* Optional: drafts of the backend's own, which come in the place of all others: at most
+     * `most` for the slot's next round, 0 for a plain step; *source is an enum view_source. */
+    int (*own_drafts)(struct backend *b, int slot, int most, int32_t *ids, int *source);
+
     /* ---- MTP. h rows of the main pass stay valid until the next final_norm;
      * hidden_save keeps one beside the slot's state. mtp_embed begins a batch of
      * its own whose row i pairs tokens[i] with the hidden state source[i]: a row
@@ -338,6 +343,9 @@ struct be_ops {
 
 /* The CPU backend. Always there. */
 const struct be_ops *backend_cpu(void);
+
+/* A backend that says what a script says, at the script's pace (kernels/script.h). */
+const struct be_ops *backend_script(void);
 
 /* The CUDA backend; NULL when this build has none. A device is first looked for
  * by open and plan. */

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "sessions/catalog_sql.h"
@@ -307,7 +308,7 @@ int catalog_begin(struct catalog *c, const struct catalog_new *n, int64_t *conv,
     if (rc < 0) {
         return rc;
     }
-    sqlite3_bind_int64(st, 1, (int64_t)time(NULL));
+    sqlite3_bind_int64(st, 1, clock_wall());
     cat_bind_str(st, 2, n->name ? n->name : "");
     sqlite3_bind_int(st, 3, n->name != NULL);
     cat_bind_str(st, 4, n->model ? n->model : "");
@@ -346,7 +347,7 @@ static int touch(struct catalog *c, int64_t conv, const struct catalog_turn *t, 
         return rc;
     }
     sqlite3_bind_int64(st, 1, conv);
-    sqlite3_bind_int64(st, 2, (int64_t)time(NULL));
+    sqlite3_bind_int64(st, 2, clock_wall());
     cat_bind_text(st, 3, t->text ? t->text : "",
                   t->role == CAT_USER ? cat_title_len(t->text, t->text_n) : 0);
     return cat_run_take(c, st, "update a conversation", e);

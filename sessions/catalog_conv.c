@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "sessions/catalog_sql.h"
 
@@ -224,7 +225,7 @@ static int copy_conv(struct catalog *c, int64_t conv, const char *name, int64_t 
                            " OR named, model, system, directory FROM conversations WHERE id = ?1",
                            &st, e);
     if (rc == 0) {
-        sqlite3_bind_int64(st, 2, (int64_t)time(NULL));
+        sqlite3_bind_int64(st, 2, clock_wall());
         cat_bind_str(st, 3, name);
         cat_bind_str(st, 4, title);
         rc = cat_change_take(c, st, conv, e);

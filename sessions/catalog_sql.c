@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 int cat_fail(struct catalog *c, const char *doing, struct err *e)
@@ -250,7 +251,7 @@ int cat_insert_turn(struct catalog *c, int64_t id, int64_t conv, int64_t parent,
     cat_bind_str(st, 9, t->finish);
     cat_bind_str(st, 10, t->stats);
     cat_bind_str(st, 11, t->settings);
-    sqlite3_bind_int64(st, 12, t->created ? t->created : (int64_t)time(NULL));
+    sqlite3_bind_int64(st, 12, t->created ? t->created : clock_wall());
     rc = cat_run_take(c, st, "add a turn", e);
     if (rc == 0) {
         *out = sqlite3_last_insert_rowid(c->db);

@@ -5,7 +5,9 @@
 
 #include <time.h>
 
+#include "base/clock.h"
 #include "sessions/catalog_sql.h"
+
 
 int catalog_state_add(struct catalog *c, const struct catalog_state *s, struct err *e)
 {
@@ -23,7 +25,7 @@ int catalog_state_add(struct catalog *c, const struct catalog_state *s, struct e
     cat_bind_str(st, 3, s->compat);
     sqlite3_bind_int64(st, 4, s->tokens);
     sqlite3_bind_int64(st, 5, s->bytes);
-    sqlite3_bind_int64(st, 6, (int64_t)time(NULL));
+    sqlite3_bind_int64(st, 6, clock_wall());
     rc = cat_run_take(c, st, "add a state", e);
     if (rc == 0 && sqlite3_changes(c->db) == 0) {
         rc = err_set(e, QE_NOTFOUND, "%s has no turn %lld", c->path, (long long)s->turn);
@@ -50,7 +52,7 @@ int catalog_state_used(struct catalog *c, const char *file, struct err *e)
         return rc;
     }
     cat_bind_str(st, 1, file);
-    sqlite3_bind_int64(st, 2, (int64_t)time(NULL));
+    sqlite3_bind_int64(st, 2, clock_wall());
     return cat_run_take(c, st, "change a state", e);
 }
 

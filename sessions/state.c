@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/mem.h"
@@ -152,7 +153,7 @@ static uint8_t *make_head(const struct state_meta *m, const struct entry *parts,
     put(p + AT_MINOR, STATE_MINOR, 2);
     put(p + AT_KIND, (uint64_t)m->kind, 4);
     put(p + AT_SIZE, file_size, 8);
-    put(p + AT_CREATED, (uint64_t)(m->created ? m->created : (int64_t)time(NULL)), 8);
+    put(p + AT_CREATED, (uint64_t)(m->created ? m->created : clock_wall()), 8);
     put(p + AT_IDS, m->n_ids, 4);
     put(p + AT_PARTS, n_parts, 4);
     put(p + AT_CHUNK, STATE_CHUNK, 4);

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cmd/model.h"
+#include "cmd/script.h"
 
 static int tristate(const struct conf *cf, const char *name)
 {
@@ -89,6 +90,7 @@ static int reuse(const struct conf *cf, struct conv_opts *o, struct convopts *s,
 
 int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s, struct err *e)
 {
+    s->script = NULL;
     s->path = s->prefix_dir = NULL;
     s->stops = NULL;
     s->bias = NULL;
@@ -146,7 +148,13 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
     }
     o->stop = s->stops;
     rc = reuse(cf, o, s, e);
-    return rc < 0 ? rc : biases(cf, o, s, e);
+    rc = rc < 0 ? rc : biases(cf, o, s, e);
+    rc = rc < 0 ? rc : script_open(cf, s->path, &s->script, e);
+    if (rc == 0 && s->script) {
+        o->script = script_be(s->script);
+        o->prefix_dir = NULL; /* its states are of no use to anybody else */
+    }
+    return rc;
 }
 
 void convopts_free(struct convopts *s)
@@ -155,4 +163,5 @@ void convopts_free(struct convopts *s)
     free(s->prefix_dir);
     free(s->stops);
     free(s->bias);
+    script_free(s->script);
 }

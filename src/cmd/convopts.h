@@ -12,6 +12,7 @@ struct convopts {
     char *prefix_dir; /* of states of prompts */
     const char **stops;
     struct conv_bias *bias;
+    struct script *script; /* of --engine; NULL: none */
     char gpu_note[256];
 };
 

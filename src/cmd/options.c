@@ -10,6 +10,8 @@ const struct conf_opt options_table[] = {
     /* what to run on */
     {"model", 'm', CONF_STR, "demo", NO_BOUNDS, NULL, C_ENGINE | C_TOKENIZE | C_TEMPLATE, "MODEL",
      "model file, or its name under the data folder", false},
+    {"engine", 0, CONF_STR, "model", NO_BOUNDS, NULL, C_GENERATE, "WHAT",
+     "model, or script:FILE for answers from a script", false},
     {"backend", 0, CONF_ENUM, "auto", NO_BOUNDS, "auto|cuda|cpu", C_ENGINE, "NAME", "what computes",
      false},
     {"device", 0, CONF_INT, "0", 0, 63, NULL, C_ENGINE, "N", "CUDA device number", false},

@@ -18,7 +18,7 @@ void runout_start(struct runout *o)
 {
     o->tty = isatty(STDOUT_FILENO);
     o->err_tty = isatty(STDERR_FILENO);
-    o->began = clock_now(clock_real());
+    o->began = clock_now(clock_main());
 }
 
 /* ---- text ---- */
@@ -33,7 +33,7 @@ static void clear_progress(struct runout *o)
 
 static void show_progress(struct runout *o, const char *what, double done)
 {
-    if (o->err_tty && clock_now(clock_real()) - o->began > QUIET_NS) {
+    if (o->err_tty && clock_now(clock_main()) - o->began > QUIET_NS) {
         fprintf(stderr, "\r%s %d%%\033[K", what, (int)(done * 100));
         o->in_progress = true;
     }

@@ -165,6 +165,10 @@ static int engine_options(const struct conv_opts *o, struct engine_opts *out, st
         .graphs = o->graphs,
         .verify = o->verify_weights,
     };
+    if (o->script) {
+        out->backend = EB_SCRIPT;
+        out->script = o->script;
+    }
     return 0;
 }
 
@@ -346,7 +350,7 @@ static void hear_keeper(struct conv *c)
 static int patience(const struct conv *c)
 {
     int64_t first = INT64_MAX;
-    const int64_t now = clock_now(clock_real());
+    const int64_t now = clock_now(clock_main());
     for (size_t i = 0; i < c->n_chats; i++) {
         const struct chat *t = c->chats[i];
         if (t->saving.due && c->state == SCHED_READY && !chat_working(t)) {
@@ -365,7 +369,7 @@ static int patience(const struct conv *c)
 
 static void retry_records(struct conv *c)
 {
-    const int64_t now = clock_now(clock_real());
+    const int64_t now = clock_now(clock_main());
     if (!c->record.failing || now < c->retry_at) {
         return;
     }
@@ -381,7 +385,7 @@ static void sleep_on(int fd, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     uint64_t n = 0;
-    while (poll(&p, 1, ms) < 0 && errno == EINTR) {
+    while (clock_poll(&p, 1, ms < 0 ? -1 : (int64_t)ms * 1000000, true) < 0 && errno == EINTR) {
     }
     ssize_t rc = read(fd, &n, sizeof n);
     (void)rc;
@@ -421,6 +425,7 @@ static void *worker_thread(void *arg)
     }
     keeper_close(c->keeper);
     record_close(&c->record);
+    clock_leave();
     return NULL;
 }
 
@@ -514,9 +519,11 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
+    clock_enter();
     int err = pthread_create(&c->worker, NULL, worker_thread, c);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (err != 0) {
+        clock_leave();
         rc = err_sys(e, QE_NOMEM, err, "cannot start the conversation thread");
         goto fail;
     }
@@ -558,7 +565,10 @@ int conv_end(struct conv *c, struct err *e)
     c->quit = true;
     pthread_mutex_unlock(&c->lock);
     wake_worker(c);
+    clock_let_go();
+    clock_leave();
     pthread_join(c->worker, NULL);
+    clock_enter();
     /* The worker said goodbye to every chat; the news may be in backlog and ring. */
     struct post_item it;
     do {
@@ -618,18 +628,18 @@ bool conv_next(struct conv *c, struct conv_event *ev)
 
 bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms)
 {
-    int64_t end = clock_now(clock_real()) + (int64_t)timeout_ms * 1000000;
+    int64_t end = clock_now(clock_main()) + (int64_t)timeout_ms * 1000000;
     while (!conv_next(c, ev)) {
         int left = timeout_ms;
         if (timeout_ms >= 0) {
-            int64_t ns = end - clock_now(clock_real());
+            int64_t ns = end - clock_now(clock_main());
             if (ns <= 0) {
                 return false;
             }
             left = (int)((ns + 999999) / 1000000);
         }
         struct pollfd p = {.fd = post_fd(c->post), .events = POLLIN};
-        if (poll(&p, 1, left) < 0) {
+        if (clock_poll(&p, 1, left < 0 ? -1 : (int64_t)left * 1000000, true) < 0) {
             return false; /* a signal: the caller looks at its flags */
         }
     }
@@ -692,7 +702,7 @@ static struct input *new_input(const struct chat *t, enum input_kind kind, const
 {
     struct input *in = mem_zalloc(sizeof *in);
     in->kind = kind;
-    in->asked = clock_now(clock_real());
+    in->asked = clock_now(clock_main());
     settings_copy(&in->settings, &t->settings);
     buf_add(&in->text, text ? text : "", n);
     return in;

@@ -24,9 +24,12 @@ struct conv_bias {
     float value; /* added to the token's logit; -100 .. 100 */
 };
 
+struct be_script;
+
 struct conv_opts {
     const char *model;              /* path of the model file */
     const char *backend, *isa, *kv; /* as the options; NULL: auto */
+    const struct be_script *script; /* what is said instead of the model; outlives it */
     const char *fallback;           /* why no GPU was chosen, for view_model; NULL */
     const char *cuda_path;          /* as the option; NULL: auto */
     int device, threads, ctx, slots;

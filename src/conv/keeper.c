@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "conv/giving.h"
 
@@ -100,7 +101,7 @@ static void *keeper_thread(void *arg)
     pthread_mutex_lock(&k->lock);
     for (;;) {
         while (!k->asked && !k->quit) {
-            pthread_cond_wait(&k->work, &k->lock);
+            clock_cond_wait(&k->work, &k->lock);
         }
         struct keep_task *t = k->asked;
         if (!t) {
@@ -120,6 +121,7 @@ static void *keeper_thread(void *arg)
     }
     pthread_mutex_unlock(&k->lock);
     store_close(k->store);
+    clock_leave();
     return NULL;
 }
 
@@ -136,9 +138,11 @@ struct keeper *keeper_create(const char *dir, uint64_t budget, int wake_fd)
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
+    clock_enter();
     const int rc = pthread_create(&k->thread, NULL, keeper_thread, k);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc != 0) {
+        clock_leave();
         pthread_mutex_destroy(&k->lock);
         pthread_cond_destroy(&k->work);
         free(k->dir);
@@ -155,9 +159,11 @@ void keeper_close(struct keeper *k)
     }
     pthread_mutex_lock(&k->lock);
     k->quit = true;
-    pthread_cond_signal(&k->work);
+    clock_cond_signal(&k->work);
     pthread_mutex_unlock(&k->lock);
+    clock_leave();
     pthread_join(k->thread, NULL);
+    clock_enter();
     for (struct keep_task *t = keeper_take(k); t; t = keeper_take(k)) {
         keep_task_free(t);
     }
@@ -173,7 +179,7 @@ void keeper_put(struct keeper *k, struct keep_task *t)
     pthread_mutex_lock(&k->lock);
     *k->asked_end = t;
     k->asked_end = &t->next;
-    pthread_cond_signal(&k->work);
+    clock_cond_signal(&k->work);
     pthread_mutex_unlock(&k->lock);
 }
 

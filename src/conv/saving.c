@@ -192,7 +192,7 @@ void saving_turn_over(struct chat *t, int64_t turn)
 {
     t->saving.turn = turn;
     t->figures.state_saved = false;
-    t->saving.due = turn > 0 && t->conv->keeper ? clock_now(clock_real()) + QUIET_NS : 0;
+    t->saving.due = turn > 0 && t->conv->keeper ? clock_now(clock_main()) + QUIET_NS : 0;
 }
 
 /* What is not saved yet still is, from a live of its own. Before the record forgets. */
@@ -243,7 +243,7 @@ void saving_work(struct chat *t, bool flush)
         keeper_put(t->conv->keeper, task_for(t, KEEP_LOAD));
     }
     const bool quiet = !chat_working(t) && !t->inputs && !k->out && !k->saving;
-    if (k->due && quiet && (flush || k->asked || clock_now(clock_real()) >= k->due)) {
+    if (k->due && quiet && (flush || k->asked || clock_now(clock_main()) >= k->due)) {
         begin_export(t);
     } else if (k->asked && quiet && !k->due) {
         post_saved(t);

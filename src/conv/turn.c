@@ -17,7 +17,7 @@
 
 static int64_t now(void)
 {
-    return clock_now(clock_real());
+    return clock_now(clock_main());
 }
 
 /* ---- events ---- */

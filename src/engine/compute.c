@@ -140,7 +140,7 @@ int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err 
         return rc;
     }
     int max_rows = p->max_rows && p->max_rows < g->chunk ? p->max_rows : g->chunk;
-    int64_t start = clock_now(clock_real());
+    int64_t start = clock_now(clock_main());
     int next_want = 0, done = 0;
     engine_forget(g);
     while (done < p->n && rc == 0) {
@@ -161,7 +161,7 @@ int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err 
             }
         }
     }
-    g->count.prefill_s += clock_seconds(clock_now(clock_real()) - start);
+    g->count.prefill_s += clock_seconds(clock_now(clock_main()) - start);
     if (rc < 0 || p->sink) {
         g->n_out = 0;
     }
@@ -288,7 +288,7 @@ static void count_step(struct engine *g, int rows, int64_t start)
 {
     g->count.decode_rows += (uint64_t)rows;
     g->count.decode_steps++;
-    g->count.decode_s += clock_seconds(clock_now(clock_real()) - start);
+    g->count.decode_s += clock_seconds(clock_now(clock_main()) - start);
 }
 
 int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int n, struct err *e)
@@ -302,7 +302,7 @@ int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int 
     if (rc < 0) {
         return rc;
     }
-    int64_t start = clock_now(clock_real());
+    int64_t start = clock_now(clock_main());
     engine_forget(g);
     for (int i = 0, row = 0; i < batch.n_spans; row += spans[i++].n) {
         struct seq *s = &g->seqs[spans[i].slot];
@@ -343,7 +343,7 @@ int engine_verify(struct engine *g, const int *seqs, const int32_t *tokens, int 
     if (rc < 0) {
         return rc;
     }
-    int64_t start = clock_now(clock_real());
+    int64_t start = clock_now(clock_main());
     rc = graph_main(&g->graph, &batch, e);
     if (rc == 0) {
         rc = batch_outputs(g, seqs, row_of, n, e);
@@ -395,7 +395,7 @@ int engine_commit(struct engine *g, const int *seqs, const int *keep, int n, str
     if (rc < 0) {
         return rc;
     }
-    int64_t start = clock_now(clock_real());
+    int64_t start = clock_now(clock_main());
     const struct be_batch batch = {.mode = BE_VERIFY,
                                    .n_rows = h->n_rows,
                                    .n_spans = h->n_spans,
@@ -420,7 +420,7 @@ int engine_commit(struct engine *g, const int *seqs, const int *keep, int n, str
         g->seqs[h->spans[i].slot].len += rows[i];
         g->seqs[h->spans[i].slot].broken = false;
     }
-    g->count.decode_s += clock_seconds(clock_now(clock_real()) - start);
+    g->count.decode_s += clock_seconds(clock_now(clock_main()) - start);
     return 0;
 }
 

@@ -92,7 +92,7 @@ int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e)
         who[i] = &d[i];
         source[i] = BE_H_SLOT;
     }
-    int64_t start = clock_now(clock_real());
+    int64_t start = clock_now(clock_main());
     engine_forget(g);
     int rc = 0;
     for (int left = n; left > 0 && rc == 0;) {
@@ -116,8 +116,13 @@ int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e)
         }
         left = on;
     }
-    g->count.draft_s += clock_seconds(clock_now(clock_real()) - start);
+    g->count.draft_s += clock_seconds(clock_now(clock_main()) - start);
     return rc;
+}
+
+int engine_own_drafts(struct engine *g, int seq, int most, int32_t *ids, int *source)
+{
+    return g->ops->own_drafts ? g->ops->own_drafts(g->b, seq, most, ids, source) : -1;
 }
 
 int engine_mtp_draft(struct engine *g, int seq, int32_t next, int depth, int32_t *ids,

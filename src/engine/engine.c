@@ -69,6 +69,7 @@ static void fill_info(struct engine *g, const struct engine_source *s, const str
                                    .mtp = g->mtp,
                                    .head_copy = g->w.w.head_copy.data != NULL,
                                    .fast_head = g->fast,
+                                   .own_drafts = g->ops->own_drafts != NULL,
                                    .no_verify = g->ops->fold ? NULL : NO_VERIFY,
                                    .eos = g->m.eos,
                                    .n_eos = g->m.n_eos};
@@ -116,7 +117,8 @@ static int prepare(struct engine *g, const struct engine_source *s, const struct
     if (rc == 0 && s->generation) {
         rc = model_config_generation(&g->m, s->generation, s->generation_size, e);
     }
-    if (rc == 0 && (o->no_mtp || o->max_draft < 0)) {
+    /* a script's drafts are the backend's own */
+    if (rc == 0 && (o->no_mtp || o->max_draft < 0 || o->backend == EB_SCRIPT)) {
         g->m.shape.mtp = false;
     }
     if (rc == 0) {
@@ -131,7 +133,7 @@ static int prepare(struct engine *g, const struct engine_source *s, const struct
     g->mtp = g->m.shape.mtp;
     g->fast = o->fast_head && g->w.w.head_copy.data;
     g->max_draft = g->mtp ? drafts_of(o) : 0;
-    g->width = engine_width_of(o);
+    g->width = o->backend == EB_SCRIPT ? BE_MAX_ROWS : engine_width_of(o);
     g->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     g->readers = intake_readers(o->threads);
     strncpy(g->digest, s->digest ? s->digest : "", sizeof g->digest - 1);
@@ -145,6 +147,7 @@ static int prepare(struct engine *g, const struct engine_source *s, const struct
                            .graphs = o->graphs < 0 ? 0
                                      : o->graphs   ? o->graphs
                                                    : DEFAULT_GRAPHS,
+                           .script = o->script,
                            .verify = o->verify,
                            .file = s->file};
     return 0;

@@ -20,10 +20,11 @@
  */
 struct engine;
 struct container;
+struct be_script;
 
 #define ENGINE_MAX_DRAFT 16
 
-enum engine_backend { EB_AUTO, EB_CPU, EB_CUDA }; /* AUTO: CUDA where there is a device */
+enum engine_backend { EB_AUTO, EB_CPU, EB_CUDA, EB_SCRIPT }; /* AUTO: CUDA where there is a device */
 /* AUTO: the widest of fp16, fp8, k8v4, k5v3 whose cache holds a full window (docs/kv.md). */
 enum engine_kv { EKV_AUTO, EKV_F32, EKV_F16, EKV_F8, EKV_K8V4, EKV_K5V3, EKV_K3V3 };
 /* What drafts multiply by: the file's 4-bit copy of the head where it has one; the head
@@ -55,6 +56,7 @@ struct engine_opts {
      * text. The head itself is asked in some steps, to count how often they disagree. */
     bool fast_head;
     enum engine_cuda_path cuda_path;
+    const struct be_script *script; /* EB_SCRIPT: what is said; outlives the engine */
     int graphs;  /* CUDA graphs kept; 0: 16, negative: none */
     bool verify; /* compare the weights on the device with the model file */
     void (*progress)(void *ctx, double done); /* 0..1 while weights load; may be NULL */
@@ -90,6 +92,7 @@ struct engine_info {
     int max_draft, verify_width; /* the caps: 0 drafts without an MTP layer */
     bool mtp;
     bool head_copy, fast_head; /* drafts read a 4-bit copy of the head; all steps do */
+    bool own_drafts;           /* the backend drafts itself: engine_own_drafts */
     const char *no_verify;     /* NULL: drafts can be verified; else why not */
     const int32_t *eos;
     int n_eos;
@@ -298,6 +301,10 @@ struct engine_draft {
                                         the backend does not tell */
 };
 int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e);
+
+/* Drafts of the backend's own for a sequence's next round, as struct be_ops.own_drafts has
+ * them; negative: this engine's backend has none, and the drafters do their work. */
+int engine_own_drafts(struct engine *g, int seq, int most, int32_t *ids, int *source);
 
 /* What one request does to its logits before temperature (docs/sampling.md). Zero
  * everywhere does nothing. */

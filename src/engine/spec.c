@@ -79,7 +79,8 @@ int spec_init(struct spec *s, const struct spec_opts *o, const struct engine *g,
         return rc;
     }
     const bool can = !info->no_verify && info->verify_width > 1;
-    *s = (struct spec){.mtp = wants_mtp && info->mtp && can,
+    *s = (struct spec){.own = info->own_drafts && o->mode != SPEC_OFF && can,
+                       .mtp = wants_mtp && info->mtp && can,
                        .suffix = wants_suffix && can,
                        .free = o->mode == SPEC_AUTO,
                        .draft = o->draft,
@@ -92,7 +93,7 @@ int spec_init(struct spec *s, const struct spec_opts *o, const struct engine *g,
 
 bool spec_on(const struct spec *s)
 {
-    return s->mtp || s->suffix;
+    return s->own || s->mtp || s->suffix;
 }
 
 /* ---- one conversation ---- */
@@ -335,7 +336,7 @@ static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n,
     if (k == 0) {
         return 0;
     }
-    const int64_t start = clock_now(clock_real());
+    const int64_t start = clock_now(clock_main());
     int rc = engine_draft(g, d, k, e);
     for (int i = 0; i < k && rc == 0; i++) {
         struct spec_part *to = &p[who[i]];
@@ -347,11 +348,28 @@ static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n,
         steps = d[i].steps > steps ? d[i].steps : steps;
     }
     if (rc == 0) {
-        const double each = clock_seconds(clock_now(clock_real()) - start) / steps;
+        const double each = clock_seconds(clock_now(clock_main()) - start) / steps;
         cost_add(&s->cost.draft[k], cost_bare(&s->cost, each, context * s->cost.guess.draft),
                  s->cost.round);
     }
     return rc;
+}
+
+/* What the backend itself drafts. */
+static void own_drafts(struct engine *g, struct spec_part *p, int n)
+{
+    int left = COST_ROWS - n;
+    for (int i = 0; i < n; i++) {
+        const int most = smaller(smaller(left, VIEW_DRAFTS), p[i].room);
+        int source = VS_NONE;
+        const int k = engine_own_drafts(g, p[i].seq, most > 0 ? most : 0, p[i].ids, &source);
+        p[i].source = (enum view_source)source;
+        p[i].n = p[i].steps = p[i].ceiling = k > 0 ? k : 0;
+        p[i].least = p[i].last = 0;
+        p[i].context = engine_seq_len(g, p[i].seq);
+        memset(p[i].leads, 0, sizeof p[i].leads);
+        left -= p[i].n;
+    }
 }
 
 int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, struct err *e)
@@ -359,6 +377,10 @@ int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, str
     struct offer o[COST_ROWS];
     n = n < COST_ROWS ? n : COST_ROWS; /* as promised; compilers cannot know it */
     s->cost.round++;
+    if (s->own) {
+        own_drafts(g, p, n);
+        return 0;
+    }
     for (int i = 0; i < n; i++) {
         const int most = smaller(smaller(COST_ROWS - n, s->most), p[i].room);
         o[i] = (struct offer){.guess = {0}};
@@ -451,7 +473,7 @@ void spec_learn(struct spec *s, const struct spec_part *p, int n, const int *acc
     for (int i = 0; i < n; i++) {
         rows += p[i].n;
         context += (double)p[i].context * (s->cost.guess.shared ? 1 : 1 + p[i].n);
-        if (p[i].q) {
+        if (p[i].q && !s->own) {
             seq_learn(s, p[i].q, &p[i], accepted[i]);
         }
         count_part(stats[i], &p[i], accepted[i]);

@@ -30,6 +30,7 @@ struct spec_opts {
 
 /* What holds for an engine: the drafters in use, what rounds cost and what leads mean. */
 struct spec {
+    bool own; /* the backend drafts, nobody else */
     bool mtp, suffix;
     bool free; /* may also not draft at all (auto) */
     int draft; /* as in spec_opts */

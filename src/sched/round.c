@@ -17,7 +17,7 @@ struct work {
 
 static double elapsed(int64_t since)
 {
-    return clock_seconds(clock_now(clock_real()) - since);
+    return clock_seconds(clock_now(clock_main()) - since);
 }
 
 static int plan(struct engine *g, struct spec *spec, struct slot *const *slots, int n,
@@ -116,7 +116,7 @@ void round_run(struct engine *g, struct spec *spec, struct slot *const *slots, i
     struct err e = ERR_INIT;
     int kept[COST_ROWS] = {0};
     const struct engine_counters before = engine_counters(g);
-    const int64_t start = clock_now(clock_real());
+    const int64_t start = clock_now(clock_main());
     *cost = (struct round_cost){.rows = 0};
     for (int i = 0; i < n; i++) {
         ends[i] = (struct round_end){false, JR_ERROR};
@@ -124,7 +124,7 @@ void round_run(struct engine *g, struct spec *spec, struct slot *const *slots, i
     int rc = plan(g, spec, slots, n, &w, &e);
     const double draft_s = elapsed(start);
     lay_rows(slots, n, &w);
-    const int64_t mid = clock_now(clock_real());
+    const int64_t mid = clock_now(clock_main());
     if (rc == 0) {
         rc = compute(g, slots, n, &w, ends, kept, &e);
     }

@@ -469,7 +469,7 @@ static bool take_in(struct sched *s)
             }
         }
         if (more && !s->quit) { /* who is still queued waits for the tier, which nudges */
-            pthread_cond_wait(&s->work, &s->lock);
+            clock_cond_wait(&s->work, &s->lock);
         }
     }
     bool go_on = !s->quit;
@@ -481,7 +481,7 @@ static bool take_in(struct sched *s)
 
 static double elapsed(int64_t since)
 {
-    return clock_seconds(clock_now(clock_real()) - since);
+    return clock_seconds(clock_now(clock_main()) - since);
 }
 
 static void end_cancelled(struct sched *s)
@@ -518,7 +518,7 @@ static void prefill_step(struct sched *s)
         return;
     }
     if (slot->filling) {
-        int64_t t0 = clock_now(clock_real());
+        int64_t t0 = clock_now(clock_main());
         int cached = 0;
         const bool more = is_working(s) || s->moving;
         slot->filling = !reuse_fill(&s->reuse, slot, more ? 0 : PATIENCE, &cached);
@@ -532,7 +532,7 @@ static void prefill_step(struct sched *s)
     int rows = slot_chunk(s->tok_s, decoding ? TOGETHER_S : ALONE_S);
     const int cut = reuse_cut(&s->reuse, slot);
     rows = cut > 0 && cut - slot->done < rows ? cut - slot->done : rows;
-    int64_t t0 = clock_now(clock_real());
+    int64_t t0 = clock_now(clock_main());
     bool got = false;
     int32_t id = 0;
     int rc = slot_prefill(slot, s->engine, rows, &got, &id, &slot->job->err);
@@ -620,19 +620,18 @@ static void wind_up(struct sched *s)
     reuse_close(&s->reuse);
 }
 
-static void *engine_thread(void *arg)
+static void run_engine(struct sched *s)
 {
-    struct sched *s = arg;
     int rc = engine_load(s->path, s->opts.verify, &s->opts.engine, &s->model, &s->load_err);
     if (rc < 0) {
         set_state(s, SCHED_FAILED);
-        return NULL;
+        return;
     }
     s->engine = engine_of(s->model);
     rc = spec_init(&s->spec, &s->opts.spec, s->engine, &s->load_err);
     if (rc < 0) {
         set_state(s, SCHED_FAILED);
-        return NULL;
+        return;
     }
     reuse_open(&s->reuse, &s->opts.keep, s->engine);
     engine_on_full(s->engine, make_pages, s);
@@ -650,6 +649,12 @@ static void *engine_thread(void *arg)
         }
     }
     wind_up(s);
+}
+
+static void *engine_thread(void *arg)
+{
+    run_engine(arg);
+    clock_leave();
     return NULL;
 }
 
@@ -676,9 +681,11 @@ int sched_open(const struct sched_opts *o, struct sched **out, struct err *e)
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
+    clock_enter();
     int rc = pthread_create(&s->thread, NULL, engine_thread, s);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc != 0) {
+        clock_leave();
         queue_fini(&s->queue);
         free(s->path);
         free(s->isa);
@@ -696,9 +703,11 @@ void sched_close(struct sched *s)
     }
     pthread_mutex_lock(&s->lock);
     s->quit = true;
-    pthread_cond_signal(&s->work);
+    clock_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
+    clock_leave();
     pthread_join(s->thread, NULL);
+    clock_enter();
     for (size_t i = 0; i < s->queue.n; i++) {
         reuse_unasked(&s->reuse, s->queue.v[i]);
         job_end(s->queue.v[i], JR_CANCELLED);
@@ -717,7 +726,7 @@ void sched_close(struct sched *s)
 void sched_nudge(struct sched *s)
 {
     pthread_mutex_lock(&s->lock);
-    pthread_cond_signal(&s->work);
+    clock_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -771,7 +780,7 @@ static int ask_transfer(struct sched *s, struct transfer *t, struct transfer **o
     if (rc == 0 && !s->quit) {
         t->next = s->asked;
         s->asked = t;
-        pthread_cond_signal(&s->work);
+        clock_cond_signal(&s->work);
     } else {
         rc = QE_BUSY;
     }
@@ -871,7 +880,7 @@ int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out,
     pthread_mutex_lock(&s->lock);
     bool in = !s->quit && queue_put(&s->queue, j);
     size_t waiting = s->queue.n;
-    pthread_cond_signal(&s->work);
+    clock_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
     if (!in) {
         job_unref(j);

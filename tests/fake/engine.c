@@ -617,6 +617,16 @@ int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e)
     return 0;
 }
 
+int engine_own_drafts(struct engine *g, int seq, int most, int32_t *ids, int *source)
+{
+    (void)g;
+    (void)seq;
+    (void)most;
+    (void)ids;
+    (void)source;
+    return -1;
+}
+
 uint64_t engine_bytes_per_step(const struct engine *g)
 {
     (void)g;
