@@ -150,10 +150,10 @@ struct be_opts {
     int width;       /* CUDA: rows of one sequence in a decode step at most; 0: BE_MAX_ROWS.
                         A smaller one takes less work memory; outputs become fewer too */
     enum be_cuda_path cuda_path;
-    int graphs;                /* CUDA: graphs kept; 0: every kernel is launched by itself */
+    int graphs;                     /* CUDA: graphs kept; 0: every kernel is launched by itself */
     const struct be_script *script; /* of the scripted backend (kernels/script.h) */
-    bool verify;               /* CUDA: compare the resident weights with the tensors */
-    const struct io_map *file; /* tensors that lie in it may be read from the file; or NULL */
+    bool verify;                    /* CUDA: compare the resident weights with the tensors */
+    const struct io_map *file;      /* tensors that lie in it may be read from the file; or NULL */
 };
 
 /* What a backend with a memory of its own would do with it, in bytes. */

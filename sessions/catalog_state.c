@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "sessions/catalog_sql.h"
 
-
 int catalog_state_add(struct catalog *c, const struct catalog_state *s, struct err *e)
 {
     sqlite3_stmt *st = NULL;

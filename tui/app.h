@@ -77,6 +77,7 @@ struct app {
     struct keymap *keys;
     struct history *history;
     struct input *input;
+    size_t typed; /* bytes that came from the terminal, its answers too */
 
     struct pane *panes[PANES_MAX]; /* as numbered on the screen; the rest is NULL */
     size_t n_panes;

@@ -14,10 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/vclock.h"
 #include "tui/app.h"
 #include "tui/term.h"
 
@@ -27,7 +27,7 @@
 
 int64_t app_now(void)
 {
-    return clock_now(clock_real());
+    return clock_now(clock_main());
 }
 
 void app_note(struct app *a, enum role role, const char *fmt, ...)
@@ -78,9 +78,13 @@ static void apply_resize(struct app *a)
 static void on_signal(struct app *a, int sig)
 {
     switch (sig) {
-    case SIGWINCH:
+    case SIGWINCH: {
+        int rows = 0, cols = 0;
+        term_size(&rows, &cols);
+        vclock_saw_size(cols, rows);
         a->resize_at = app_now() + RESIZE_NS;
         break;
+    }
     case SIGTSTP:
         app_suspend(a);
         a->dirty = true;
@@ -150,6 +154,7 @@ static void read_terminal(struct app *a)
     static char block[65536];
     ssize_t n = read(term_fd(), block, sizeof block);
     if (n > 0) {
+        a->typed += (size_t)n;
         keyin_feed(a->input, block, (size_t)n, app_now());
     } else if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) {
         a->signal = SIGHUP; /* the terminal is gone */
@@ -167,16 +172,14 @@ static bool loop_turn(void *ctx)
     }
     draw_if_due(a);
     int64_t d = deadline(a);
-    struct timespec wait = {0};
+    int64_t left = -1;
     if (d >= 0) {
-        int64_t left = d - app_now();
+        left = d - app_now();
         left = left > 0 ? left : 0;
-        wait.tv_sec = left / 1000000000;
-        wait.tv_nsec = left % 1000000000;
     }
     struct pollfd fds[3] = {
         {term_fd(), POLLIN, 0}, {conv_fd(a->conv), POLLIN, 0}, {term_signal_fd(), POLLIN, 0}};
-    if (ppoll(fds, 3, d >= 0 ? &wait : NULL, NULL) < 0 && errno != EINTR) {
+    if (clock_poll(fds, 3, left, term_settled()) < 0 && errno != EINTR) {
         a->signal = SIGHUP;
         a->quit = true;
     }
@@ -189,6 +192,9 @@ static bool loop_turn(void *ctx)
     struct key k;
     while (!a->quit && a->deferred.type == K_NONE && keyin_next(a->input, app_now(), &k)) {
         dispatch_key(a, &k);
+    }
+    if (fds[0].revents) {
+        vclock_saw_input(a->typed - keyin_replies(a->input));
     }
     struct conv_event ev;
     memset(&ev, 0, sizeof ev);

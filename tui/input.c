@@ -22,6 +22,7 @@ static const char paste_end[] = "\x1b[201~";
 struct input {
     struct buf raw;   /* bytes not decoded yet, from at */
     size_t at;        /* first of them */
+    size_t replies;   /* bytes that were answers */
     int64_t last;     /* time of the last feed */
     bool in_paste;    /* between ESC[200~ and ESC[201~ */
     bool paste_ready; /* a burst without brackets waits in paste */
@@ -294,6 +295,11 @@ static struct key csi_key(const char *p, size_t n)
         return key_of(K_F, (uint32_t)(final - 'P' + 1), mods);
     case 'R':
         return par[0] == 1 ? key_of(K_F, 3, mods) : key_of(K_NONE, 0, 0);
+    case 'n': {
+        struct key k = key_of(np == 0 && par[0] == 0 ? K_MODE : K_NONE, KEY_IS_WELL, 0);
+        k.value = 1;
+        return k;
+    }
     case 'Z':
         return key_of(K_TAB, 0, KM_SHIFT);
     case 'u':
@@ -464,10 +470,16 @@ bool keyin_next(struct input *in, int64_t now, struct key *out)
             return false;
         }
         in->at += used;
+        in->replies += out->type == K_MODE ? used : 0;
         if (out->type != K_NONE) {
             return true;
         }
     }
+}
+
+size_t keyin_replies(const struct input *in)
+{
+    return in->replies;
 }
 
 int64_t keyin_deadline(const struct input *in)

@@ -31,11 +31,13 @@ enum key_type {
     K_DELETE,
     K_F,     /* code: 1..12 */
     K_PASTE, /* the bytes are keyin_paste() */
-    K_MODE   /* the terminal knows (value 1) or does not know (0) mode code */
+    K_MODE   /* the terminal knows (value 1) or does not know (0) mode code; of KEY_IS_WELL:
+                it has done all that it was told before it was asked */
 };
-#define KM_SHIFT 1
-#define KM_ALT   2
-#define KM_CTRL  4
+#define KEY_IS_WELL 5
+#define KM_SHIFT    1
+#define KM_ALT      2
+#define KM_CTRL     4
 
 struct key {
     enum key_type type;
@@ -59,6 +61,9 @@ int64_t keyin_deadline(const struct input *in);
 const struct buf *keyin_paste(const struct input *in);
 /* The last paste was longer than the limit and its end was dropped. */
 bool keyin_paste_cut(const struct input *in);
+
+/* How many of the bytes were answers of the terminal, which nobody typed. */
+size_t keyin_replies(const struct input *in);
 
 #define INPUT_PASTE_MAX ((size_t)64 << 20)
 

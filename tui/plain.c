@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "tui/keys.h"
 #include "tui/status.h"
 #include "tui/text.h"
@@ -185,7 +186,7 @@ static bool follow(struct plain *p)
     p->spoke = false;
     while (!over && !p->failed) {
         struct pollfd fd = {conv_fd(p->conv), POLLIN, 0};
-        if (poll(&fd, 1, -1) < 0 && errno != EINTR) {
+        if (clock_poll(&fd, 1, -1, true) < 0 && errno != EINTR) {
             return false;
         }
         if (take_interrupt()) {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "tui/app.h"
 
@@ -29,7 +30,7 @@ static bool take(void *ctx, const struct conv_stored *s)
     a->stored = mem_realloc(a->stored, (a->n_stored + 1) * sizeof *a->stored);
     struct stored *k = &a->stored[a->n_stored++];
     char age[24];
-    age_text((int64_t)time(NULL) - s->updated, age);
+    age_text(clock_wall() - s->updated, age);
     *k = (struct stored){.id = s->id, .title = mem_strdup(s->title ? s->title : "")};
     int n = 0;
     if (s->turns >= 0) {

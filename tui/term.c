@@ -25,6 +25,8 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/vclock.h"
+#include "tui/input.h"
 
 enum mode { M_SYNC, M_PASTE, M_CURSOR, M_ALT, M_COUNT };
 
@@ -45,6 +47,8 @@ static int sig_pipe[2] = {-1, -1};
 static int err_file = -1; /* captured standard error */
 static int err_real = -1;
 static bool sync_known;
+static int well_due;       /* questions that the terminal has not answered */
+static int64_t well_asked; /* the last one, in real time */
 static bool is_open;
 static SCREEN *curses_screen;
 static FILE *curses_out, *curses_in;
@@ -389,12 +393,14 @@ void term_mode_known(unsigned mode, bool known)
 {
     if (mode == 2026) {
         sync_known = known;
+    } else if (mode == KEY_IS_WELL) {
+        well_due -= well_due > 0;
     }
 }
 
 int64_t term_update(void)
 {
-    int64_t t0 = clock_now(clock_real());
+    int64_t t0 = clock_now(clock_main());
     if (sync_known) {
         atomic_store(&mode_set[M_SYNC], 1);
         raw_puts("\x1b[?2026h");
@@ -404,7 +410,17 @@ int64_t term_update(void)
         raw_puts("\x1b[?2026l");
         atomic_store(&mode_set[M_SYNC], 0);
     }
-    return clock_now(clock_real()) - t0;
+    if (vclock_is_watched()) {
+        raw_puts("\x1b[5n");
+        well_asked = clock_now(clock_real());
+        well_due++;
+    }
+    return clock_now(clock_main()) - t0;
+}
+
+bool term_settled(void)
+{
+    return well_due == 0 || clock_now(clock_real()) - well_asked > 2000000000;
 }
 
 void term_size(int *rows, int *cols)

@@ -49,6 +49,9 @@ int term_fd(void);
 /* One curses doupdate, inside synchronized output when the terminal has it;
  * returns the nanoseconds it took. */
 int64_t term_update(void);
+/* Whether the terminal has drawn all that it was sent; when it has not said so within two
+ * seconds, it is not waited for. Known on a virtual clock that somebody watches; else true. */
+bool term_settled(void);
 /* The terminal knows (2026: synchronized output). */
 void term_mode_known(unsigned mode, bool known);
 /* The kernel's size of the terminal, 80x24 when it does not say. */

@@ -24,7 +24,7 @@ void turn_begin(struct pane *p, const struct message *m)
 {
     struct err e = ERR_INIT;
     char at[8];
-    turn_clock(at, (int64_t)time(NULL));
+    turn_clock(at, clock_wall());
     branch_take(p);
     p->leave_to = 0;
     p->leave_asked = 0;
@@ -95,7 +95,7 @@ static void open_block(struct pane *p)
     if (!p->begun) {
         char at[8];
         p->begun = true;
-        turn_clock(at, (int64_t)time(NULL));
+        turn_clock(at, clock_wall());
         transcript_model(p->transcript, at);
     }
 }

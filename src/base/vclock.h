@@ -31,7 +31,8 @@
  * caller's thread is the first that it knows. Once in a program's life. */
 int vclock_start(int64_t wall, const char *control, const char *report, struct err *e);
 
-/* What the terminal's owner has seen. */
+/* What the terminal's owner has seen: so many bytes in all, and a size. Both may be called
+ * without a virtual clock. */
 void vclock_saw_input(size_t bytes);
 void vclock_saw_size(int cols, int rows);
 /* Somebody is told when all is drawn. */

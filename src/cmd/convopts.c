@@ -152,6 +152,7 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
     rc = rc < 0 ? rc : script_open(cf, s->path, &s->script, e);
     if (rc == 0 && s->script) {
         o->script = script_be(s->script);
+        o->fallback = NULL;   /* it is no matter where nothing is computed */
         o->prefix_dir = NULL; /* its states are of no use to anybody else */
     }
     return rc;

@@ -27,7 +27,7 @@ struct tokens {
 struct script {
     struct scriptfile file;
     struct tokenizer *tok;
-    int32_t end; /* the token that ends a turn */
+    int32_t end;          /* the token that ends a turn */
     struct tokens *texts; /* two an answer */
     struct script_answer *answers;
     size_t next; /* of the answers without a pattern: the one whose turn it is */
@@ -53,8 +53,10 @@ static void add_event(struct tokens *t, const struct scriptfile_part *p)
         t->cap_events = t->cap_events ? 2 * t->cap_events : 4;
         t->events = mem_realloc(t->events, t->cap_events * sizeof *t->events);
     }
-    t->events[t->n_events++] = (struct script_event){
-        .at = (int)t->ids.n, .what = p->what, .ns = p->ns, .text = p->text.data ? p->text.data : ""};
+    t->events[t->n_events++] = (struct script_event){.at = (int)t->ids.n,
+                                                     .what = p->what,
+                                                     .ns = p->ns,
+                                                     .text = p->text.data ? p->text.data : ""};
 }
 
 static int say_tool(struct script *s, struct tokens *t, const struct scriptfile_part *p,
@@ -154,8 +156,8 @@ static bool find_question(struct script *s, const int32_t *ids, int n, const cha
     const bool open = b->len >= tag && memcmp(b->data + b->len - tag, think, tag) == 0;
     *q = b->data;
     *q_n = b->len;
-    for (char *at = b->data; (at = memmem(at, (size_t)(b->data + b->len - at), begin,
-                                          sizeof begin - 1));) {
+    for (char *at = b->data;
+         (at = memmem(at, (size_t)(b->data + b->len - at), begin, sizeof begin - 1));) {
         at += sizeof begin - 1;
         *q = at;
         *q_n = (size_t)(b->data + b->len - at);
@@ -226,9 +228,9 @@ static int make_answers(struct script *s, struct err *e)
     s->answers = mem_array(f->n_answers, sizeof *s->answers);
     for (size_t i = 0; i < f->n_answers && rc == 0; i++) {
         const struct scriptfile_answer *a = &f->answers[i];
-        s->answers[i] = (struct script_answer){
-            .rounds = a->n_rounds ? a->rounds : f->rounds,
-            .n_rounds = (int)(a->n_rounds ? a->n_rounds : f->n_rounds)};
+        s->answers[i] =
+            (struct script_answer){.rounds = a->n_rounds ? a->rounds : f->rounds,
+                                   .n_rounds = (int)(a->n_rounds ? a->n_rounds : f->n_rounds)};
         for (int k = 0; k < 2 && rc == 0; k++) {
             struct tokens *t = &s->texts[2 * i + (size_t)k];
             rc = make_text(s, a, k == 1, t, e);

@@ -251,9 +251,7 @@ static int on_fail(struct reader *r, char *rest)
     }
     struct scriptfile_part *p = add_part(r, SF_EVENT);
     p->what = device ? SCRIPT_DEVICE : memory ? SCRIPT_MEMORY : SCRIPT_NAN;
-    buf_adds(&p->text, *rest   ? rest
-                       : device ? "the device is lost"
-                                : "no memory is left");
+    buf_adds(&p->text, *rest ? rest : device ? "the device is lost" : "no memory is left");
     return 0;
 }
 
@@ -413,14 +411,14 @@ static const struct {
     bool of_answer; /* stands behind an answer only */
     bool alone;     /* takes nothing */
 } statements[] = {
-    {"answer", on_answer, false, false}, {"clock", on_clock, false, false},
+    {"answer", on_answer, false, false},   {"clock", on_clock, false, false},
     {"control", on_control, false, false}, {"disk", on_disk, false, false},
-    {"fail", on_fail, true, false},      {"forever", on_forever, true, true},
-    {"hold", on_hold, true, false},      {"load", on_load, false, false},
-    {"pause", on_pause, true, false},    {"prefill", on_prefill, false, false},
-    {"repeat", on_repeat, true, false},  {"report", on_report, false, false},
-    {"round", on_round, false, false},   {"text", on_text, true, false},
-    {"thought", on_thought, true, false}, {"tool", on_tool, true, false},
+    {"fail", on_fail, true, false},        {"forever", on_forever, true, true},
+    {"hold", on_hold, true, false},        {"load", on_load, false, false},
+    {"pause", on_pause, true, false},      {"prefill", on_prefill, false, false},
+    {"repeat", on_repeat, true, false},    {"report", on_report, false, false},
+    {"round", on_round, false, false},     {"text", on_text, true, false},
+    {"thought", on_thought, true, false},  {"tool", on_tool, true, false},
 };
 
 static int statement(struct reader *r, char *line)

@@ -24,7 +24,12 @@ struct be_script;
 
 #define ENGINE_MAX_DRAFT 16
 
-enum engine_backend { EB_AUTO, EB_CPU, EB_CUDA, EB_SCRIPT }; /* AUTO: CUDA where there is a device */
+enum engine_backend {
+    EB_AUTO,
+    EB_CPU,
+    EB_CUDA,
+    EB_SCRIPT
+}; /* AUTO: CUDA where there is a device */
 /* AUTO: the widest of fp16, fp8, k8v4, k5v3 whose cache holds a full window (docs/kv.md). */
 enum engine_kv { EKV_AUTO, EKV_F32, EKV_F16, EKV_F8, EKV_K8V4, EKV_K5V3, EKV_K3V3 };
 /* What drafts multiply by: the file's 4-bit copy of the head where it has one; the head
@@ -57,8 +62,8 @@ struct engine_opts {
     bool fast_head;
     enum engine_cuda_path cuda_path;
     const struct be_script *script; /* EB_SCRIPT: what is said; outlives the engine */
-    int graphs;  /* CUDA graphs kept; 0: 16, negative: none */
-    bool verify; /* compare the weights on the device with the model file */
+    int graphs;                     /* CUDA graphs kept; 0: 16, negative: none */
+    bool verify;                    /* compare the weights on the device with the model file */
     void (*progress)(void *ctx, double done); /* 0..1 while weights load; may be NULL */
     void *progress_ctx;
 };

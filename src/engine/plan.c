@@ -201,7 +201,7 @@ int plan_make(struct engine *g, const struct engine_opts *o, struct be_opts *bo,
               struct engine_plan *out, struct err *e)
 {
     struct be_plan plan = {.page = 0};
-    g->ops = o->backend == EB_SCRIPT                       ? backend_script()
+    g->ops = o->backend == EB_SCRIPT                  ? backend_script()
              : o->backend != EB_CPU && backend_cuda() ? backend_cuda()
                                                       : backend_cpu();
     int rc = choose_format(g, o, bo, &plan, e);
