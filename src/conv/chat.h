@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 #include "conv/conv.h"
@@ -79,8 +80,19 @@ struct resume {
     struct buf notice;         /* lines for the user */
 };
 
+/* To where the events of some chats go. */
+struct conv_reader {
+    struct conv *conv;
+    struct post *post;
+    struct chat *first;       /* the reader's thread */
+    struct conv_reader *next; /* worker */
+    sem_t dropped;            /* by the worker */
+};
+
 struct chat {
     struct conv *conv;
+    struct conv_reader *reader;
+    struct chat *next, **prev; /* of the reader; its thread */
 
     /* the reader's thread */
     struct settings settings;
@@ -112,7 +124,9 @@ enum cmd_kind {
     CMD_RESUME,
     CMD_SAVE,
     CMD_FLUSH,
-    CMD_FREE
+    CMD_FREE,
+    CMD_READER,
+    CMD_READER_GONE
 };
 
 struct cmd {
@@ -120,6 +134,7 @@ struct cmd {
     struct chat *chat;
     struct input *input;
     struct resume *resume;
+    struct conv_reader *reader;
     uint64_t serial;
     size_t keep; /* CMD_REWIND: messages */
     struct cmd *next;
@@ -127,20 +142,18 @@ struct cmd {
 
 struct conv {
     /* constant after conv_open */
-    struct conv_opts opts; /* strings owned */
-    char **stops;
-    struct engine_bias *bias; /* opts.n_bias */
+    struct conv_opts opts;    /* strings owned */
+    struct settings settings; /* of a new chat */
     char *dir;                /* of sessions */
     int wake_fd;              /* eventfd: commands, engine, room for events */
     pthread_t worker;
-    struct post *post;
+    struct conv_reader screen;
 
     pthread_mutex_t lock; /* cmds, quit */
     struct cmd *cmds, **cmds_end;
     bool quit;
 
-    /* the reader's thread */
-    bool failed;
+    atomic_bool failed; /* to load the model */
 
     /* any thread */
     struct snap model;
@@ -158,6 +171,7 @@ struct conv {
     struct err lost; /* what a chat that went on or is gone could not write; code 0: nothing */
     uint8_t compat[STATE_COMPAT];
     char label[STATE_LABEL_SIZE];
+    struct conv_reader *readers; /* beside screen */
     struct chat **chats;
     size_t n_chats, cap_chats;
 };
@@ -184,6 +198,9 @@ void chat_work_free(struct chat *t);
 void chat_publish(struct chat *t);
 
 void input_free(struct input *in);
+/* Parses what a turn of IN_MESSAGES asks about; the caller releases both, also on failure. */
+int input_messages(const char *messages, size_t messages_n, const char *tools, size_t tools_n,
+                   json_t **messages_out, json_t **tools_out, struct err *e);
 /* One line for the user, of a chat or (NULL) of all. */
 void conv_notice(struct conv *c, struct chat *t, const char *text);
 /* Posts what the record has to say. */
@@ -215,6 +232,13 @@ void saving_free(struct chat *t);
 void resume_free(struct resume *r);
 
 /* ---- conv.c; the reader's thread ---- */
+
+struct input *input_create(const struct chat *t, enum input_kind kind, const char *text, size_t n);
+/* Queues it; taken. */
+int chat_ask(struct chat *t, struct input *in, struct err *e);
+void conv_command(struct conv *c, struct cmd *cmd);
+bool reader_next(struct conv_reader *r, struct conv_event *ev);
+struct chat *reader_chat(struct conv_reader *r);
 
 /* Lets the worker go on with it; r is taken. */
 void conv_command_resume(struct chat *t, struct resume *r);

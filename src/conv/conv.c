@@ -68,16 +68,11 @@ static void copy_opts(struct conv *c, const struct conv_opts *o)
     own(&c->opts.system);
     own(&c->opts.directory);
     own(&c->opts.prefix_dir);
-    c->stops = mem_array(o->n_stop + 1, sizeof *c->stops);
-    for (size_t i = 0; i < o->n_stop; i++) {
-        c->stops[i] = mem_strdup(o->stop[i]);
-    }
-    c->opts.stop = (const char *const *)c->stops;
-    c->bias = mem_array(o->n_bias + 1, sizeof *c->bias);
-    for (size_t i = 0; i < o->n_bias; i++) {
-        c->bias[i] = (struct engine_bias){o->bias[i].id, o->bias[i].value};
-    }
-    c->opts.bias = NULL; /* it is there */
+    settings_from(&c->settings, o);
+    c->opts.stop = NULL; /* they are there */
+    c->opts.n_stop = 0;
+    c->opts.bias = NULL;
+    c->opts.n_bias = 0;
 }
 
 static void free_opts(struct conv *c)
@@ -95,11 +90,7 @@ static void free_opts(struct conv *c)
     disown(c->opts.system);
     disown(c->opts.directory);
     disown(c->opts.prefix_dir);
-    for (size_t i = 0; i < c->opts.n_stop; i++) {
-        free(c->stops[i]);
-    }
-    free(c->stops);
-    free(c->bias);
+    settings_fini(&c->settings);
 }
 
 /* The number of value in the list of names that ends with NULL. */
@@ -185,14 +176,14 @@ static void post_load(struct conv *c, enum conv_event_kind kind, double progress
 {
     struct post_item it = {.ev = {.kind = kind, .progress = progress, .code = e ? e->code : 0}};
     buf_adds(&it.ev.text, e ? e->msg : "");
-    post_put(c->post, &it);
+    post_put(c->screen.post, &it);
 }
 
 void conv_notice(struct conv *c, struct chat *t, const char *text)
 {
     struct post_item it = {.ev = {.kind = CE_NOTICE, .chat = t}};
     buf_adds(&it.ev.text, text);
-    post_put(c->post, &it);
+    post_put(t ? t->reader->post : c->screen.post, &it);
 }
 
 void conv_record_news(struct conv *c, struct chat *t)
@@ -256,7 +247,7 @@ static void add_chat(struct conv *c, struct chat *t)
     }
     c->chats[c->n_chats++] = t;
     t->messages = json_array();
-    t->live = live_create();
+    t->live = t->reader == &c->screen ? live_create() : NULL;
 }
 
 static void add_input(struct chat *t, struct input *in)
@@ -266,6 +257,16 @@ static void add_input(struct chat *t, struct input *in)
         end = &(*end)->next;
     }
     *end = in;
+}
+
+static void drop_reader(struct conv *c, struct conv_reader *r)
+{
+    struct conv_reader **p = &c->readers;
+    while (*p != r) {
+        p = &(*p)->next;
+    }
+    *p = r->next;
+    sem_post(&r->dropped);
 }
 
 static void obey(struct conv *c, struct cmd *cmd)
@@ -300,6 +301,13 @@ static void obey(struct conv *c, struct cmd *cmd)
     case CMD_FREE:
         chat_work_close(t);
         break;
+    case CMD_READER:
+        cmd->reader->next = c->readers;
+        c->readers = cmd->reader;
+        break;
+    case CMD_READER_GONE:
+        drop_reader(c, cmd->reader);
+        break;
     }
     free(cmd);
 }
@@ -333,7 +341,7 @@ static void work_all(struct conv *c)
         chat_work_free(t);
         c->chats[i] = c->chats[--c->n_chats];
         struct post_item it = {.ev = {.kind = CE_END, .chat = t}, .gone = true};
-        post_put(c->post, &it);
+        post_put(t->reader->post, &it);
     }
 }
 
@@ -400,6 +408,14 @@ static void open_store(struct conv *c)
     conv_record_news(c, NULL);
 }
 
+static void flush_readers(struct conv *c)
+{
+    post_flush(c->screen.post);
+    for (struct conv_reader *r = c->readers; r; r = r->next) {
+        post_flush(r->post);
+    }
+}
+
 static void *worker_thread(void *arg)
 {
     struct conv *c = arg;
@@ -409,7 +425,7 @@ static void *worker_thread(void *arg)
         hear_keeper(c);
         retry_records(c);
         work_all(c);
-        post_flush(c->post);
+        flush_readers(c);
         sleep_on(c->wake_fd, patience(c));
     }
     /* Every turn ends and is stored; then the chats go. */
@@ -438,7 +454,7 @@ static void wake_worker(struct conv *c)
     (void)rc;
 }
 
-static void put_command(struct conv *c, struct cmd *cmd)
+void conv_command(struct conv *c, struct cmd *cmd)
 {
     pthread_mutex_lock(&c->lock);
     *c->cmds_end = cmd;
@@ -454,7 +470,7 @@ static void command(struct conv *c, enum cmd_kind kind, struct chat *t, struct i
     cmd->chat = t;
     cmd->input = in;
     cmd->serial = t->ended + 1;
-    put_command(c, cmd);
+    conv_command(c, cmd);
 }
 
 void conv_command_resume(struct chat *t, struct resume *r)
@@ -463,7 +479,7 @@ void conv_command_resume(struct chat *t, struct resume *r)
     cmd->kind = CMD_RESUME;
     cmd->chat = t;
     cmd->resume = r;
-    put_command(t->conv, cmd);
+    conv_command(t->conv, cmd);
 }
 
 int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
@@ -485,9 +501,10 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
     c->dir = io_xdg_state();
     c->cmds_end = &c->cmds;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    c->post = post_create(c->wake_fd);
+    c->screen.conv = c;
+    c->screen.post = post_create(c->wake_fd);
     pthread_mutex_init(&c->lock, NULL);
-    if (c->wake_fd < 0 || post_fd(c->post) < 0) {
+    if (c->wake_fd < 0 || post_fd(c->screen.post) < 0) {
         rc = err_sys(e, QE_IO, errno, "cannot make an event descriptor");
         goto fail;
     }
@@ -534,7 +551,7 @@ fail:
     sched_close(c->sched);
     disk_close(c->disk);
     pthread_mutex_destroy(&c->lock);
-    post_free(c->post);
+    post_free(c->screen.post);
     if (c->wake_fd >= 0) {
         close(c->wake_fd);
     }
@@ -546,6 +563,10 @@ fail:
 
 static void chat_destroy(struct chat *t)
 {
+    *t->prev = t->next;
+    if (t->next) {
+        t->next->prev = t->prev;
+    }
     settings_fini(&t->settings);
     chat_result_free(t->last);
     free(t);
@@ -572,16 +593,16 @@ int conv_end(struct conv *c, struct err *e)
     /* The worker said goodbye to every chat; the news may be in backlog and ring. */
     struct post_item it;
     do {
-        post_flush(c->post);
-        while (post_take(c->post, &it)) {
+        post_flush(c->screen.post);
+        while (post_take(c->screen.post, &it)) {
             if (it.gone) {
                 chat_destroy(it.ev.chat);
             }
             conv_event_fini(&it.ev);
             chat_result_free(it.result);
         }
-    } while (post_waiting(c->post));
-    post_free(c->post);
+    } while (post_waiting(c->screen.post));
+    post_free(c->screen.post);
     disk_attach(c->disk, NULL);
     sched_close(c->sched);
     disk_close(c->disk);
@@ -598,19 +619,19 @@ int conv_end(struct conv *c, struct err *e)
 
 int conv_fd(const struct conv *c)
 {
-    return post_fd(c->post);
+    return post_fd(c->screen.post);
 }
 
-bool conv_next(struct conv *c, struct conv_event *ev)
+bool reader_next(struct conv_reader *r, struct conv_event *ev)
 {
     struct post_item it;
-    while (post_take(c->post, &it)) {
+    while (post_take(r->post, &it)) {
         struct chat *t = it.ev.chat;
         if (it.gone) {
             chat_destroy(t);
         } else if (!t || !t->freed) {
             if (it.ev.kind == CE_FAILED) {
-                c->failed = true;
+                r->conv->failed = true;
             }
             if (it.ev.kind == CE_END) {
                 t->ended++;
@@ -626,6 +647,11 @@ bool conv_next(struct conv *c, struct conv_event *ev)
     return false;
 }
 
+bool conv_next(struct conv *c, struct conv_event *ev)
+{
+    return reader_next(&c->screen, ev);
+}
+
 bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms)
 {
     int64_t end = clock_now(clock_main()) + (int64_t)timeout_ms * 1000000;
@@ -638,7 +664,7 @@ bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms)
             }
             left = (int)((ns + 999999) / 1000000);
         }
-        struct pollfd p = {.fd = post_fd(c->post), .events = POLLIN};
+        struct pollfd p = {.fd = post_fd(c->screen.post), .events = POLLIN};
         if (clock_poll(&p, 1, left < 0 ? -1 : (int64_t)left * 1000000, true) < 0) {
             return false; /* a signal: the caller looks at its flags */
         }
@@ -675,13 +701,25 @@ void conv_view_model(const struct conv *c, struct view_model *out)
     snap_get(&c->model, out, sizeof *out);
 }
 
-struct chat *chat_create(struct conv *c)
+struct chat *reader_chat(struct conv_reader *r)
 {
     struct chat *t = mem_zalloc(sizeof *t);
-    t->conv = c;
-    settings_from(&t->settings, &c->opts);
-    command(c, CMD_CREATE, t, NULL);
+    t->conv = r->conv;
+    t->reader = r;
+    t->next = r->first;
+    t->prev = &r->first;
+    if (t->next) {
+        t->next->prev = &t->next;
+    }
+    r->first = t;
+    settings_copy(&t->settings, &r->conv->settings);
+    command(r->conv, CMD_CREATE, t, NULL);
     return t;
+}
+
+struct chat *chat_create(struct conv *c)
+{
+    return reader_chat(&c->screen);
 }
 
 void chat_free(struct chat *t)
@@ -697,8 +735,7 @@ void chat_view(const struct chat *t, struct view_chat *out)
     snap_get(&t->view, out, sizeof *out);
 }
 
-static struct input *new_input(const struct chat *t, enum input_kind kind, const char *text,
-                               size_t n)
+struct input *input_create(const struct chat *t, enum input_kind kind, const char *text, size_t n)
 {
     struct input *in = mem_zalloc(sizeof *in);
     in->kind = kind;
@@ -708,7 +745,7 @@ static struct input *new_input(const struct chat *t, enum input_kind kind, const
     return in;
 }
 
-static int ask(struct chat *t, struct input *in, struct err *e)
+int chat_ask(struct chat *t, struct input *in, struct err *e)
 {
     if (t->conv->failed) {
         input_free(in);
@@ -727,7 +764,7 @@ static int too_long(size_t n, struct err *e)
 
 int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
 {
-    return n > CHAT_TEXT_MAX ? too_long(n, e) : ask(t, new_input(t, IN_SEND, text, n), e);
+    return n > CHAT_TEXT_MAX ? too_long(n, e) : chat_ask(t, input_create(t, IN_SEND, text, n), e);
 }
 
 int chat_messages(struct chat *t, const char *messages, size_t n, const char *tools, size_t n_tools,
@@ -736,16 +773,16 @@ int chat_messages(struct chat *t, const char *messages, size_t n, const char *to
     if (n > CHAT_TEXT_MAX || n_tools > CHAT_TEXT_MAX) {
         return too_long(n > n_tools ? n : n_tools, e);
     }
-    struct input *in = new_input(t, IN_MESSAGES, messages, n);
+    struct input *in = input_create(t, IN_MESSAGES, messages, n);
     if (tools) {
         buf_add(&in->tools, tools, n_tools);
     }
-    return ask(t, in, e);
+    return chat_ask(t, in, e);
 }
 
 int chat_complete(struct chat *t, const char *text, size_t n, struct err *e)
 {
-    return n > CHAT_TEXT_MAX ? too_long(n, e) : ask(t, new_input(t, IN_TEXT, text, n), e);
+    return n > CHAT_TEXT_MAX ? too_long(n, e) : chat_ask(t, input_create(t, IN_TEXT, text, n), e);
 }
 
 int chat_complete_ids(struct chat *t, const int32_t *ids, size_t n, struct err *e)
@@ -753,11 +790,11 @@ int chat_complete_ids(struct chat *t, const int32_t *ids, size_t n, struct err *
     if (n > CHAT_TEXT_MAX / sizeof *ids) {
         return too_long(n * sizeof *ids, e);
     }
-    struct input *in = new_input(t, IN_IDS, NULL, 0);
+    struct input *in = input_create(t, IN_IDS, NULL, 0);
     for (size_t i = 0; i < n; i++) {
         tok_ids_add(&in->ids, ids[i]);
     }
-    return ask(t, in, e);
+    return chat_ask(t, in, e);
 }
 
 void chat_stop(struct chat *t)
@@ -778,7 +815,7 @@ void chat_rewind(struct chat *t, size_t keep)
     cmd->kind = CMD_REWIND;
     cmd->chat = t;
     cmd->keep = keep;
-    put_command(t->conv, cmd);
+    conv_command(t->conv, cmd);
 }
 
 void chat_save(struct chat *t)

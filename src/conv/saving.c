@@ -20,7 +20,7 @@ static void post_saved(struct chat *t)
     if (t->saving.asked) {
         t->saving.asked = false;
         struct post_item it = {.ev = {.kind = CE_SAVED, .chat = t}};
-        post_put(t->conv->post, &it);
+        post_put(t->reader->post, &it);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -34,7 +35,41 @@ void settings_from(struct settings *s, const struct conv_opts *o)
         .preserve = o->preserve,
         .effort = dup_or_null(o->effort),
         .system = dup_or_null(o->system),
+        .logprobs = o->logprobs,
+        .ignore_eos = o->ignore_eos,
     };
+    settings_stop(s, o->stop, o->n_stop);
+    settings_bias(s, o->bias, o->n_bias);
+}
+
+static void free_stops(struct settings *s)
+{
+    for (size_t i = 0; i < s->n_stop; i++) {
+        free(s->stop[i]);
+    }
+    free(s->stop);
+}
+
+void settings_stop(struct settings *s, const char *const *stop, size_t n)
+{
+    char **copy = n ? mem_array(n, sizeof *copy) : NULL;
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = mem_strdup(stop[i]);
+    }
+    free_stops(s);
+    s->stop = copy;
+    s->n_stop = n;
+}
+
+void settings_bias(struct settings *s, const struct conv_bias *bias, size_t n)
+{
+    struct conv_bias *copy = n ? mem_array(n, sizeof *copy) : NULL;
+    if (n) {
+        memcpy(copy, bias, n * sizeof *copy);
+    }
+    free(s->bias);
+    s->bias = copy;
+    s->n_bias = n;
 }
 
 void settings_copy(struct settings *dst, const struct settings *src)
@@ -42,12 +77,20 @@ void settings_copy(struct settings *dst, const struct settings *src)
     *dst = *src;
     dst->effort = dup_or_null(src->effort);
     dst->system = dup_or_null(src->system);
+    dst->stop = NULL;
+    dst->n_stop = 0;
+    settings_stop(dst, (const char *const *)src->stop, src->n_stop);
+    dst->bias = NULL;
+    dst->n_bias = 0;
+    settings_bias(dst, src->bias, src->n_bias);
 }
 
 void settings_fini(struct settings *s)
 {
     free(s->effort);
     free(s->system);
+    free_stops(s);
+    free(s->bias);
     memset(s, 0, sizeof *s);
 }
 
@@ -100,36 +143,75 @@ static int set_words(struct settings *s, const char *key, const char *value, str
                    value);
 }
 
-int settings_set(struct settings *s, const char *key, const char *value, struct err *e)
+/* Numbers with what each may be. */
+static const struct num_key {
+    const char *key;
+    size_t at;
+    double lo, hi;
+} num_keys[] = {
+    {"temp", offsetof(struct settings, temp), 0, 100},
+    {"top-p", offsetof(struct settings, top_p), 0, 1},
+    {"min-p", offsetof(struct settings, min_p), 0, 1},
+    {"presence", offsetof(struct settings, presence), -2, 2},
+    {"frequency", offsetof(struct settings, frequency), -2, 2},
+    {"repetition", offsetof(struct settings, repetition), 0.01, 100},
+};
+static const struct int_key {
+    const char *key;
+    size_t at;
+    int lo, def;
+} int_keys[] = {
+    {"top-k", offsetof(struct settings, top_k), -1, -2},
+    {"max-tokens", offsetof(struct settings, max_tokens), 1, -1},
+    {"min-tokens", offsetof(struct settings, min_tokens), 0, 0},
+};
+#define N_NUMS (sizeof num_keys / sizeof *num_keys)
+#define N_INTS (sizeof int_keys / sizeof *int_keys)
+#define INT_HI (1 << 20)
+
+static double *num_at(const struct settings *s, size_t i)
 {
-    const struct {
-        const char *key;
-        double *value, lo, hi;
-    } nums[] = {
-        {"temp", &s->temp, 0, 100},          {"top-p", &s->top_p, 0, 1},
-        {"min-p", &s->min_p, 0, 1},          {"presence", &s->presence, -2, 2},
-        {"frequency", &s->frequency, -2, 2}, {"repetition", &s->repetition, 0.01, 100},
-    };
-    const struct {
-        const char *key;
-        int *value, lo, def;
-    } ints[] = {
-        {"top-k", &s->top_k, -1, -2},
-        {"max-tokens", &s->max_tokens, 1, -1},
-        {"min-tokens", &s->min_tokens, 0, 0},
-    };
-    const bool def = strcmp(value, "default") == 0;
-    for (size_t i = 0; i < sizeof nums / sizeof *nums; i++) {
-        if (strcmp(key, nums[i].key) == 0) {
-            return def ? (*nums[i].value = NAN, 0)
-                       : set_num(nums[i].value, key, value, nums[i].lo, nums[i].hi, e);
+    return (double *)((char *)(uintptr_t)s + num_keys[i].at);
+}
+
+static int *int_at(const struct settings *s, size_t i)
+{
+    return (int *)((char *)(uintptr_t)s + int_keys[i].at);
+}
+
+int settings_check(const struct settings *s, struct err *e)
+{
+    for (size_t i = 0; i < N_NUMS; i++) {
+        const double v = *num_at(s, i);
+        if (!isnan(v) && !(v >= num_keys[i].lo && v <= num_keys[i].hi)) {
+            return err_set(e, QE_USAGE, "%s is %g; it must be a number from %g to %g",
+                           num_keys[i].key, v, num_keys[i].lo, num_keys[i].hi);
         }
     }
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
-        if (strcmp(key, ints[i].key) == 0) {
-            int64_t v = ints[i].def;
-            int rc = def ? 0 : set_int(&v, key, value, ints[i].lo, 1 << 20, e);
-            *ints[i].value = rc == 0 ? (int)v : *ints[i].value;
+    for (size_t i = 0; i < N_INTS; i++) {
+        const int v = *int_at(s, i);
+        if (v != int_keys[i].def && (v < int_keys[i].lo || v > INT_HI)) {
+            return err_set(e, QE_USAGE, "%s is %d; it must be a whole number from %d to %d",
+                           int_keys[i].key, v, int_keys[i].lo, INT_HI);
+        }
+    }
+    return 0;
+}
+
+int settings_set(struct settings *s, const char *key, const char *value, struct err *e)
+{
+    const bool def = strcmp(value, "default") == 0;
+    for (size_t i = 0; i < N_NUMS; i++) {
+        if (strcmp(key, num_keys[i].key) == 0) {
+            return def ? (*num_at(s, i) = NAN, 0)
+                       : set_num(num_at(s, i), key, value, num_keys[i].lo, num_keys[i].hi, e);
+        }
+    }
+    for (size_t i = 0; i < N_INTS; i++) {
+        if (strcmp(key, int_keys[i].key) == 0) {
+            int64_t v = int_keys[i].def;
+            int rc = def ? 0 : set_int(&v, key, value, int_keys[i].lo, INT_HI, e);
+            *int_at(s, i) = rc == 0 ? (int)v : *int_at(s, i);
             return rc;
         }
     }

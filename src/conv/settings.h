@@ -16,13 +16,25 @@ struct settings {
     int think, preserve; /* -1: the template's */
     char *effort;        /* NULL: the template's */
     char *system;        /* NULL: none */
+    int logprobs;        /* -1: none; else also of so many of the likeliest tokens */
+    bool ignore_eos;
+    char **stop; /* texts */
+    size_t n_stop;
+    struct conv_bias *bias;
+    size_t n_bias;
 };
 
 void settings_from(struct settings *s, const struct conv_opts *o);
 void settings_copy(struct settings *dst, const struct settings *src);
 void settings_fini(struct settings *s);
+/* QE_USAGE: a number is not what chat_set would allow. */
+int settings_check(const struct settings *s, struct err *e);
 /* As chat_set. */
 int settings_set(struct settings *s, const char *key, const char *value, struct err *e);
+
+/* Replaces the stop texts, and the biases; copied. */
+void settings_stop(struct settings *s, const char *const *stop, size_t n);
+void settings_bias(struct settings *s, const struct conv_bias *bias, size_t n);
 
 /* The rules of these settings for a model; no bias. */
 struct engine_rules settings_rules(const struct settings *s, struct engine_sampling model);

@@ -26,7 +26,7 @@ static void post_event(struct chat *t, enum conv_event_kind kind, const char *te
 {
     struct post_item it = {.ev = {.kind = kind, .chat = t}};
     buf_add(&it.ev.text, text ? text : "", n);
-    post_put(t->conv->post, &it);
+    post_put(t->reader->post, &it);
 }
 
 static void post_prefill(struct chat *t, int done, int total)
@@ -36,7 +36,7 @@ static void post_prefill(struct chat *t, int done, int total)
                                   .done = done,
                                   .total = total,
                                   .progress = total > 0 ? (double)done / total : 1}};
-    post_put(t->conv->post, &it);
+    post_put(t->reader->post, &it);
 }
 
 /* Posts what was said since the last time. */
@@ -282,21 +282,21 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     buf_adds(&it.ev.text, why ? why : "");
     turn_fini(u);
     chat_publish(t);
-    post_put(t->conv->post, &it);
+    post_put(t->reader->post, &it);
 }
 
 /* ---- the beginning ---- */
 
-static int parse_messages(struct turn *u, struct err *e)
+int input_messages(const char *messages, size_t messages_n, const char *tools, size_t tools_n,
+                   json_t **messages_out, json_t **tools_out, struct err *e)
 {
-    int rc = json_parse(u->in->text.data ? u->in->text.data : "", u->in->text.len, "the messages",
-                        &u->messages, e);
-    if (rc == 0 && (!json_is_array(u->messages) || json_array_size(u->messages) == 0)) {
+    int rc = json_parse(messages ? messages : "", messages_n, "the messages", messages_out, e);
+    if (rc == 0 && (!json_is_array(*messages_out) || json_array_size(*messages_out) == 0)) {
         rc = err_set(e, QE_FORMAT, "the messages are not a JSON array of at least one message");
     }
-    if (rc == 0 && u->in->tools.len > 0) {
-        rc = json_parse(u->in->tools.data, u->in->tools.len, "the tools", &u->tools, e);
-        if (rc == 0 && !json_is_array(u->tools)) {
+    if (rc == 0 && tools && tools_n > 0) {
+        rc = json_parse(tools, tools_n, "the tools", tools_out, e);
+        if (rc == 0 && !json_is_array(*tools_out)) {
             rc = err_set(e, QE_FORMAT, "the tools are not a JSON array");
         }
     }
@@ -323,7 +323,8 @@ static int make_prompt(struct chat *t, struct tok_ids *ids, struct prompt_shape 
         shape->ends.input = ids->n;
         return 0;
     case IN_MESSAGES:
-        rc = parse_messages(u, e);
+        rc = input_messages(in->text.data, in->text.len, in->tools.data, in->tools.len,
+                            &u->messages, &u->tools, e);
         break;
     case IN_SEND: {
         u->messages = json_copy(t->messages);
@@ -344,30 +345,39 @@ static int submit(struct chat *t, const struct tok_ids *ids, const struct render
     struct turn *u = &t->turn;
     const struct conv *c = t->conv;
     const struct engine_info *info = sched_info(c->sched);
-    u->draw = settings_draw(&u->in->settings, sched_defaults(c->sched));
-    u->rules = settings_rules(&u->in->settings, sched_defaults(c->sched));
-    u->rules.bias = c->bias;
-    u->rules.n_bias = c->opts.n_bias;
-    u->n_logprobs = c->opts.logprobs < 0 ? 0 : 1 + c->opts.logprobs;
+    const struct settings *set = &u->in->settings;
+    u->draw = settings_draw(set, sched_defaults(c->sched));
+    u->rules = settings_rules(set, sched_defaults(c->sched));
+    struct engine_bias *bias = mem_array(set->n_bias + 1, sizeof *bias);
+    for (size_t i = 0; i < set->n_bias; i++) {
+        bias[i] = (struct engine_bias){set->bias[i].id, set->bias[i].value};
+    }
+    u->rules.bias = bias;
+    u->rules.n_bias = set->n_bias;
+    u->n_logprobs = set->logprobs < 0 ? 0 : 1 + set->logprobs;
     struct job_spec spec = {
         .prompt = ids->v,
         .n_prompt = ids->n,
-        .max_tokens = u->in->settings.max_tokens,
+        .max_tokens = set->max_tokens,
         .draw = u->draw,
         .rules = u->rules,
         .logprobs = u->n_logprobs > 0,
         .top_logprobs = u->n_logprobs > 0 ? u->n_logprobs - 1 : 0,
         .stop = info->eos,
-        .n_stop = c->opts.ignore_eos ? 0 : (size_t)info->n_eos,
+        .n_stop = set->ignore_eos ? 0 : (size_t)info->n_eos,
         .live = t->live,
         .head_end = (int)ends->head,
         .query_end = (int)ends->query,
         .input_end = (int)ends->input,
         .store = u->in->kind == IN_SEND || u->in->kind == IN_MESSAGES,
-        .screen = true,
+        .screen = t->reader == &c->screen,
         .wake_fd = c->wake_fd,
     };
-    return sched_submit(c->sched, &spec, &u->job, e);
+    const int rc = sched_submit(c->sched, &spec, &u->job, e);
+    u->rules.bias = NULL; /* the job has its own */
+    u->rules.n_bias = 0;
+    free(bias);
+    return rc;
 }
 
 static void turn_begin(struct chat *t)
@@ -396,7 +406,7 @@ static void turn_begin(struct chat *t)
     t->figures.prompt_tokens = u->total;
     if (rc == 0) {
         rc = split_init(&u->split, c->prompt.tok, plain, shape.opens_thought,
-                        (const char *const *)c->stops, c->opts.n_stop, u->tools, &e);
+                        (const char *const *)set->stop, set->n_stop, u->tools, &e);
         u->splitting = rc == 0;
     }
     if (rc == 0) {
