@@ -7,6 +7,7 @@
 
 #include "conv/conv.h"
 #include "tui/composer.h"
+#include "tui/files.h"
 #include "tui/history.h"
 #include "tui/input.h"
 #include "tui/keys.h"
@@ -21,10 +22,11 @@ struct message {
     struct buf shown, full;
 };
 
-enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND, OV_SESSIONS, OV_STATS };
+enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND, OV_SESSIONS, OV_STATS, OV_PALETTE, OV_FILES };
 
-#define PANES_MAX 4
-#define LEAVE_NEW (-1) /* for a new conversation, not a stored one of a number */
+#define PANES_MAX   4
+#define RECENT_MOST 8
+#define LEAVE_NEW   (-1) /* for a new conversation, not a stored one of a number */
 
 /* A stored conversation in the list. */
 struct stored {
@@ -86,12 +88,19 @@ struct app {
     enum overlay overlay;
     struct text_rows help; /* OV_HELP */
     int help_top, help_width;
-    unsigned help_ctx;   /* of which keys it tells */
-    struct buf query;    /* OV_HISTORY, OV_FIND */
-    size_t pick;         /* entry chosen in a list, from its top */
-    struct key prefix;   /* first key of a chord */
-    struct key deferred; /* a key that ends an unfinished command first */
-    bool quit_armed;     /* ^C again leaves */
+    unsigned help_ctx;               /* of which keys it tells */
+    struct buf query;                /* OV_HISTORY, OV_FIND */
+    size_t pick;                     /* entry chosen in a list, from its top */
+    bool picked;                     /* … of one that shows by itself: the user went into it */
+    enum action recent[RECENT_MOST]; /* chosen in the palette, the last one first */
+    size_t n_recent;
+    struct file_names files;    /* OV_FILES … */
+    char *file_dir;             /* … of this folder, as it was typed */
+    size_t file_word, file_end; /* what they are to take the place of */
+    bool file_at;               /* that is an @word: a file becomes a part of the message */
+    struct key prefix;          /* first key of a chord */
+    struct key deferred;        /* a key that ends an unfinished command first */
+    bool quit_armed;            /* ^C again leaves */
     bool last_esc;
     bool asking; /* the draft was not sent unasked: Enter again sends it */
     bool asked;  /* … and this is the key after */
@@ -137,13 +146,25 @@ bool app_busy(const struct app *a);
 
 /* dispatch.c: keys to actions */
 void dispatch_key(struct app *a, const struct key *k);
+void dispatch_action(struct app *a, enum action act);
+
+/* palette.c: actions, commands and what follows them, by name */
+void palette_open(struct app *a);
+/* Whether it shows, by itself or opened. */
+bool palette_shown(struct app *a);
+/* Keys of it; true when it was one. */
+bool palette_key(struct app *a, const struct key *k);
+/* Tab: completes what is being written; false when there is nothing to complete. */
+bool palette_complete(struct app *a);
+/* Over the rows above the activity rule, from top on, and over that. */
+void palette_draw(struct app *a, int top, int rule);
+/* Runs the command of an action, or begins it in the composer where it needs words. */
+void palette_command(struct app *a, enum action act);
 
 /* overlay.c: lists over the transcript's end */
 /* The list that is open above the composer, if one is: its entries (borrowed
  * until the next call or edit), most likely last. */
 size_t overlay_list(struct app *a, const char **entry, const char **help, size_t max);
-/* Completes a command's name from the list; false when there is nothing to complete. */
-bool overlay_complete(struct app *a);
 /* Keys of what is open; true when it was one. */
 bool overlay_key(struct app *a, const struct key *k);
 /* Keys that edit the query of a list; true when it was one. */
@@ -195,6 +216,8 @@ bool command_run(struct app *a, const char *line, size_t n);
  * can be sent as it is, which is told when that fails. */
 enum attached { ATTACH_NONE, ATTACH_DONE, ATTACH_FAILED };
 enum attached command_attach(struct app *a, bool words);
+/* Puts a text file in the place of [at, end) of the draft; says what became of that. */
+void command_attach_file(struct app *a, size_t at, size_t end, const char *path);
 /* Whether the draft, as shown, ends with a command that does not work there; says so. */
 bool command_misplaced(struct app *a, const char *shown);
 void command_copy(struct app *a, const struct buf *text);

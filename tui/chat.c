@@ -246,6 +246,8 @@ static void app_free(struct app *a)
     sessions_free(a);
     text_rows_free(&a->panel);
     text_rows_free(&a->help);
+    file_names_free(&a->files);
+    free(a->file_dir);
     buf_free(&a->query);
     buf_free(&a->note);
 }

@@ -140,6 +140,19 @@ static int attach(struct app *a, const struct line_command *in, const char *name
     return rc;
 }
 
+void command_attach_file(struct app *a, size_t at, size_t end, const char *path)
+{
+    const struct line_command word = {.at = at, .end = end};
+    struct err e = ERR_INIT;
+    char *name = NULL;
+    if (attach(a, &word, path, &name, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else {
+        app_note(a, R_GOOD, "%s is in the message; Enter sends it", name);
+    }
+    free(name);
+}
+
 enum attached command_attach(struct app *a, bool words)
 {
     struct line_command cmd = {.text = BUF_INIT};

@@ -60,6 +60,8 @@ struct composer {
     struct buf chips[COMPOSER_CHIPS];
     char *chip_name[COMPOSER_CHIPS]; /* of a file, harmless to show; NULL: a paste */
     size_t n_chips;
+    struct buf *kept; /* pastes of drafts that are gone, oldest first */
+    size_t n_kept;
     struct undo undo[UNDO_MAX];
     size_t n_undo;
     wchar_t *killed; /* what was cut last */
@@ -851,24 +853,31 @@ bool composer_enter(struct composer *c)
     return false;
 }
 
-/* Text that the line can hold as it is. */
-static bool plain_paste(const char *p, size_t n)
+/* Text that the line can hold and give back byte for byte; *rows counts its lines. */
+static bool holds(const char *p, size_t n, size_t *rows)
 {
-    size_t rows = 1;
-    if (n > COMPOSER_CHIP_SIZE || !utf8_valid(p, n)) {
+    if (!utf8_valid(p, n)) {
         return false;
     }
     size_t i = 0;
+    *rows = 1;
     while (i < n) {
         uint32_t cp = 0;
         i += (size_t)utf8_decode(p + i, n - i, &cp);
-        rows += cp == '\n';
+        *rows += cp == '\n';
         if ((cp < 0x20 && cp != '\n' && cp != '\t') || (cp >= 0x7F && cp < 0xA0) ||
             (cp >= CHIP_FIRST && cp < CHIP_FIRST + COMPOSER_CHIPS)) {
             return false;
         }
     }
-    return rows <= COMPOSER_CHIP_ROWS;
+    return true;
+}
+
+/* … and that is shown as text when it is pasted. */
+static bool plain_paste(const char *p, size_t n)
+{
+    size_t rows = 0;
+    return n <= COMPOSER_CHIP_SIZE && holds(p, n, &rows) && rows <= COMPOSER_CHIP_ROWS;
 }
 
 /* Makes another chip; *out is its character. */
@@ -1008,10 +1017,47 @@ void composer_display(const struct composer *c, struct buf *out)
     }
 }
 
+static void drop_kept(struct composer *c, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        buf_free(&c->kept[i]);
+    }
+    c->n_kept -= n;
+    if (c->n_kept > 0) {
+        memmove(c->kept, c->kept + n, c->n_kept * sizeof *c->kept);
+    }
+}
+
+/* Takes the bytes of a paste, so that it can be put into another draft. */
+static void keep_paste(struct composer *c, struct buf *bytes)
+{
+    size_t total = bytes->len;
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_kept; i++) {
+        const struct buf *b = &c->kept[i];
+        if (b->len == bytes->len && memcmp(b->data, bytes->data, b->len) == 0) {
+            buf_free(bytes); /* it was put in again */
+            return;
+        }
+        total += b->len;
+    }
+    for (; n < c->n_kept && total > COMPOSER_KEPT; n++) {
+        total -= c->kept[n].len;
+    }
+    drop_kept(c, n);
+    c->kept = mem_realloc(c->kept, (c->n_kept + 1) * sizeof *c->kept);
+    c->kept[c->n_kept++] = *bytes;
+    *bytes = (struct buf)BUF_INIT;
+}
+
 static void drop_chips(struct composer *c)
 {
     for (size_t i = 0; i < c->n_chips; i++) {
-        buf_free(&c->chips[i]);
+        if (c->chip_name[i]) {
+            buf_free(&c->chips[i]);
+        } else {
+            keep_paste(c, &c->chips[i]);
+        }
         free(c->chip_name[i]);
         c->chip_name[i] = NULL;
     }
@@ -1032,12 +1078,152 @@ void composer_clear(struct composer *c)
 
 void composer_set(struct composer *c, const char *p, size_t n)
 {
+    size_t rows = 0;
     composer_clear(c);
-    if (n > COMPOSER_DRAFT_MAX / 2) {
+    if (n > COMPOSER_DRAFT_MAX / 2 || !holds(p, n, &rows)) {
         (void)composer_paste(c, p, n, NULL); /* an empty draft has room for a chip */
         return;
     }
     set_text(c, p, n);
+}
+
+/* ---- parts of the draft ---------------------------------------------------- */
+
+bool composer_at_word(const struct composer *c, struct line_command *out)
+{
+    struct line l = line_of(c);
+    size_t at = SIZE_MAX;
+    bool quoted = false;
+    for (size_t i = line_start(&l, l.cursor); i < l.cursor; i++) {
+        const wchar_t w = l.text[i];
+        const bool first =
+            i == 0 || l.text[i - 1] == L'\n' || l.text[i - 1] == L' ' || is_chip(c, l.text[i - 1]);
+        if (at == SIZE_MAX && first && w == L'@') {
+            at = i;
+        } else if (at != SIZE_MAX && i == at + 1 && w == L'"') {
+            quoted = true;
+        } else if (quoted && w == L'\\') {
+            i++;
+        } else if (at != SIZE_MAX && (quoted ? w == L'"' : w == L' ' || is_chip(c, w))) {
+            at = SIZE_MAX;
+            quoted = false;
+        }
+    }
+    if (at == SIZE_MAX || c->inside) {
+        return false;
+    }
+    out->at = at;
+    out->end = l.cursor;
+    out->last = l.cursor == l.n;
+    buf_truncate(&out->text, 0);
+    for (size_t i = at; i < l.cursor; i++) {
+        add_wchar(&out->text, l.text[i]);
+    }
+    return true;
+}
+
+/* Puts characters in the place of [at, end). */
+static void splice(struct composer *c, size_t at, size_t end, const wchar_t *w, size_t n)
+{
+    struct line l = line_of(c);
+    if (c->inside || at > end || end > l.n) {
+        return;
+    }
+    undo_mark(c);
+    wchar_t *all = mem_array(l.n + n + 1, sizeof *all);
+    memcpy(all, l.text, at * sizeof *all);
+    memcpy(all + at, w, n * sizeof *all);
+    memcpy(all + at + n, l.text + end, (l.n - end) * sizeof *all);
+    replace_line(c, all, l.n - (end - at) + n, at + n);
+    free(all);
+}
+
+size_t composer_cursor(const struct composer *c)
+{
+    return line_of(c).cursor;
+}
+
+void composer_replace(struct composer *c, size_t at, size_t end, const char *text)
+{
+    size_t n = 0;
+    wchar_t *w = widen(text, strlen(text), &n);
+    splice(c, at, end, w, n);
+    free(w);
+}
+
+bool composer_chip(const struct composer *c, size_t *at, const char **name,
+                   const struct buf **bytes)
+{
+    struct line l = line_of(c);
+    size_t i = l.cursor;
+    if (i >= l.n || !is_chip(c, l.text[i])) {
+        if (i == 0 || !is_chip(c, l.text[i - 1])) {
+            return false;
+        }
+        i--;
+    }
+    const size_t k = (size_t)l.text[i] - CHIP_FIRST;
+    *at = i;
+    *name = c->chip_name[k];
+    *bytes = &c->chips[k];
+    return true;
+}
+
+int composer_chip_set(struct composer *c, size_t at, const char *p, size_t n, struct err *e)
+{
+    struct line l = line_of(c);
+    wchar_t w = 0;
+    if (c->inside || at >= l.n || !is_chip(c, l.text[at])) {
+        return err_set(e, QE_BUSY, "the draft is being edited");
+    }
+    const int rc = make_chip(c, c->chip_name[(size_t)l.text[at] - CHIP_FIRST], p, n, &w, e);
+    if (rc == 0) {
+        splice(c, at, at + 1, &w, 1);
+    }
+    return rc;
+}
+
+void composer_set_shown(struct composer *c, const char *p, size_t n)
+{
+    struct buf held = BUF_INIT; /* the text with characters for its chips */
+    size_t rows = 0;
+    for (size_t i = 0; i < n;) {
+        size_t used = 0;
+        for (size_t k = 0; p[i] == '[' && used == 0 && k < c->n_chips; k++) {
+            char label[64];
+            chip_label(c, k, label);
+            if (strlen(label) <= n - i && memcmp(p + i, label, strlen(label)) == 0) {
+                used = strlen(label);
+                add_wchar(&held, (wchar_t)(CHIP_FIRST + k));
+            }
+        }
+        if (used == 0) {
+            buf_addc(&held, p[i++]);
+        }
+        i += used;
+    }
+    if (held.len == n && (n > COMPOSER_DRAFT_MAX / 2 || !holds(p, n, &rows))) {
+        composer_set(c, p, n); /* no chip is in it: it becomes one */
+    } else {
+        struct line l = line_of(c);
+        size_t k = 0;
+        wchar_t *w = widen(held.data ? held.data : "",
+                           held.len < COMPOSER_DRAFT_MAX ? held.len : COMPOSER_DRAFT_MAX, &k);
+        splice(c, 0, l.n, w, k);
+        free(w);
+    }
+    buf_free(&held);
+}
+
+int composer_paste_again(struct composer *c, size_t back, struct err *e)
+{
+    if (back == 0 || back > c->n_kept || c->inside) {
+        return c->n_kept == 0
+                   ? err_set(e, QE_NOTFOUND, "nothing was pasted yet that is shown as one sign")
+                   : err_set(e, QE_NOTFOUND, "there are %zu pastes, 1 is the last", c->n_kept);
+    }
+    const struct buf *b = &c->kept[c->n_kept - back];
+    return composer_paste(c, b->data, b->len, e);
 }
 
 /* ---- a draft put aside ---------------------------------------------------- */
@@ -1192,6 +1378,8 @@ void composer_free(struct composer *c)
         close(c->master);
     }
     drop_chips(c);
+    drop_kept(c, c->n_kept);
+    free(c->kept);
     undo_drop(c);
     free(c->killed);
     buf_free(&c->stash);

@@ -43,6 +43,24 @@ bool composer_command(const struct composer *c, size_t from, struct line_command
  * room. */
 int composer_attach(struct composer *c, const struct line_command *in, const char *name,
                     const char *p, size_t n, struct err *e);
+/* The word before the cursor that begins with an @ at its beginning; it may have blanks in quotes.
+ * end is the cursor. False: there is none. */
+bool composer_at_word(const struct composer *c, struct line_command *out);
+/* Where the cursor is in the draft, in characters. */
+size_t composer_cursor(const struct composer *c);
+/* Puts text, which may be a few words, in the place of [at, end); the cursor goes behind it. */
+void composer_replace(struct composer *c, size_t at, size_t end, const char *text);
+/* The paste or file at the cursor, or right before it: its place, name (NULL: a paste) and bytes,
+ * borrowed. False: there is none. */
+bool composer_chip(const struct composer *c, size_t *at, const char **name,
+                   const struct buf **bytes);
+/* Gives the one at a place other bytes. */
+int composer_chip_set(struct composer *c, size_t at, const char *p, size_t n, struct err *e);
+/* Replaces the draft by a text in which labels of its pastes and files, as composer_display
+ * shows them, stand for those. */
+void composer_set_shown(struct composer *c, const char *p, size_t n);
+/* Puts a paste of a draft before into this one: the last is 1. QE_NOTFOUND. */
+int composer_paste_again(struct composer *c, size_t back, struct err *e);
 /* Enter: turns a backslash before the cursor into a new line and returns
  * false; true means send. */
 bool composer_enter(struct composer *c);
@@ -78,5 +96,6 @@ const struct text_rows *composer_layout(struct composer *c, const struct theme *
 #define COMPOSER_CHIP_SIZE 2048
 #define COMPOSER_CHIP_ROWS 20
 #define COMPOSER_CHIPS     64
+#define COMPOSER_KEPT      ((size_t)64 << 20) /* bytes of pastes of before */
 
 #endif

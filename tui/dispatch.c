@@ -79,7 +79,7 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
             find_close(a->cur);
             a->cur->focus = false;
             transcript_select(a->cur->transcript, 0);
-        } else if (!overlay_complete(a) && !transcript_is_empty(a->cur->transcript)) {
+        } else if (!palette_complete(a) && !transcript_is_empty(a->cur->transcript)) {
             a->cur->focus = true;
             transcript_select(a->cur->transcript, -1);
         }
@@ -156,21 +156,21 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         a->cur->focus = false;
         transcript_select(a->cur->transcript, 0);
         break;
+    case ACT_PALETTE:
+        palette_open(a);
+        break;
     case ACT_NONE:
     case ACT_LIBEDIT:
-    case ACT_ATTACH:
-    case ACT_NEW:
-    case ACT_THINK:
-    case ACT_SYSTEM:
-    case ACT_COPY:
-    case ACT_EXPORT:
-    case ACT_SET:
-    case ACT_EMACS:
-    case ACT_VI:
-    case ACT_KEYS:
-    case ACT_QUIT:
-        break; /* no key leads here */
+        break;
+    default: /* those that are commands first of all */
+        palette_command(a, act);
+        break;
     }
+}
+
+void dispatch_action(struct app *a, enum action act)
+{
+    do_action(a, act, false, false);
 }
 
 static void to_composer(struct app *a, const struct key *k)

@@ -60,7 +60,21 @@ enum action {
     ACT_EMACS,
     ACT_VI,
     ACT_KEYS,
-    ACT_QUIT
+    ACT_QUIT,
+    ACT_PALETTE,
+    ACT_PAGER,
+    ACT_COPY_TURN,
+    ACT_EXPORT_HERE,
+    ACT_UNDO,
+    ACT_COMPACT,
+    ACT_PASTE,
+    ACT_RENAME,
+    ACT_PIN,
+    ACT_FORGET,
+    ACT_RESUME,
+    ACT_SAMPLING,
+    ACT_THEME,
+    ACT_STATUS
 };
 
 /* CTX_HELP: while the help is shown; its keys are told by the help's last line. */

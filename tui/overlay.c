@@ -1,6 +1,5 @@
-/* What opens over the transcript's last rows: lists of commands, of earlier
- * prompts and of conversations, completion from them, and the keys that a list
- * or the help takes for itself. */
+/* What opens over the transcript's last rows: lists of earlier prompts and of
+ * conversations, and the keys that a list or the help takes for itself. */
 #include "config.h"
 
 #include <stdio.h>
@@ -8,22 +7,6 @@
 #include <string.h>
 
 #include "tui/app.h"
-
-static size_t list_commands(const struct app *a, const char *text, size_t n, const char **entry,
-                            const char **help, size_t max)
-{
-    size_t n_table = 0;
-    const struct key_action *t = keys_table(&n_table);
-    size_t found = 0;
-    (void)a;
-    for (size_t i = 0; i < n_table && found < max; i++) {
-        if (t[i].command && strncmp(t[i].command, text, n) == 0) {
-            entry[found] = t[i].command;
-            help[found++] = t[i].help;
-        }
-    }
-    return found;
-}
 
 static size_t list_history(const struct app *a, const char **entry, const char **help, size_t max)
 {
@@ -55,46 +38,11 @@ size_t overlay_list(struct app *a, const char **entry, const char **help, size_t
         n = list_history(a, entry, help, max);
     } else if (a->overlay == OV_SESSIONS) {
         n = sessions_list(a, entry, help, max);
-    } else if (!a->cur->focus && !composer_pending(a->cur->composer)) {
-        struct buf b = BUF_INIT;
-        composer_text(a->cur->composer, &b);
-        if (b.len && b.data[0] == '/' && !memchr(b.data, ' ', b.len) &&
-            !memchr(b.data, '\n', b.len)) {
-            n = list_commands(a, b.data, b.len, entry, help, max);
-            if (n == 1 && strlen(entry[0]) == b.len) {
-                n = 0; /* complete */
-            }
-        }
-        buf_free(&b);
     }
     if (n && a->pick >= n) {
         a->pick = n - 1;
     }
     return n;
-}
-
-bool overlay_complete(struct app *a)
-{
-    const char *entry[64];
-    const char *help[64];
-    size_t n = overlay_list(a, entry, help, 64);
-    if (n == 0) {
-        return false;
-    }
-    size_t common = strlen(entry[0]);
-    for (size_t i = 1; i < n; i++) {
-        size_t k = 0;
-        while (k < common && entry[i][k] == entry[0][k]) {
-            k++;
-        }
-        common = k;
-    }
-    struct buf b = BUF_INIT;
-    buf_add(&b, entry[0], common);
-    buf_adds(&b, n == 1 ? " " : "");
-    composer_set(a->cur->composer, b.data, b.len);
-    buf_free(&b);
-    return true;
 }
 
 bool overlay_query_key(struct app *a, const struct key *k)
@@ -197,5 +145,5 @@ static bool help_key(struct app *a, const struct key *k)
 
 bool overlay_key(struct app *a, const struct key *k)
 {
-    return list_key(a, k) || (a->overlay == OV_HELP && help_key(a, k));
+    return palette_key(a, k) || list_key(a, k) || (a->overlay == OV_HELP && help_key(a, k));
 }

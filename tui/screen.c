@@ -97,6 +97,10 @@ static void draw_queued(const struct app *a, int y)
 /* The list above the composer, over the transcript's last rows. */
 static void draw_list(struct app *a, const struct layout *l)
 {
+    if (palette_shown(a)) {
+        palette_draw(a, l->body, l->rule);
+        return;
+    }
     const char *entry[LIST_MAX];
     const char *help[LIST_MAX];
     int most = l->body_rows - 1 < LIST_MAX ? l->body_rows - 1 : LIST_MAX;
