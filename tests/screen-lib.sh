@@ -103,7 +103,7 @@ program() {
 begin() { # begin WIDTH HEIGHT [NAME=VALUE ...]
     shell "$@"
     program
-    wait_for '── idle|-- idle'
+    wait_for '── idle|-- idle|  idle  F1'
 }
 pid() { # of the program that the shell runs
     local p

@@ -133,10 +133,10 @@ result 'scrolling away and back'
 say forever
 wait_for 'word10 '
 key PageUp
-wait_for 'more rows'
+wait_for '[0-9]+ new rows? below, \^End follows'
 a=$(screen | sed -n 2,5p)
-c=$(screen | grep -o '[0-9]* more rows')
-wait_until eval '[ "$(screen | grep -o "[0-9]* more rows")" != "$c" ]'
+c=$(screen | grep -o '[0-9]* new row')
+wait_until eval '[ "$(screen | grep -o "[0-9]* new row")" != "$c" ]'
 [ "$(screen | sed -n 2,5p)" = "$a" ] || wrong "the rows moved"
 key C-End
 key Escape
@@ -144,9 +144,10 @@ wait_for '│ stopped'
 result 'rows being read do not move'
 
 # ---- commands, help, history ----
-text /
+text /ex
 wait_for '/export +write the conversation'
-text 'foo'
+key C-u
+text '/foo'
 wait_for '^ > /foo'
 key Enter
 wait_for 'no command /foo; /help lists them'
@@ -382,8 +383,7 @@ result 'a command that does not work where it stands is not sent unasked'
 say 'md please'
 wait_for 'See the manual'
 size 40 10
-wait_for '^── idle ─+$'
-wait_for '^ > *$'
+wait_for '^ > +idle  F1 help$'
 [ "$(screen | wc -l)" -le 10 ] || wrong 'more than ten rows'
 must 'example.org'
 size 200 60

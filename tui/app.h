@@ -13,6 +13,7 @@
 #include "tui/keys.h"
 #include "tui/panel.h"
 #include "tui/status.h"
+#include "tui/tiles.h"
 #include "tui/transcript.h"
 #include "tui/tui.h"
 
@@ -24,9 +25,10 @@ struct message {
 
 enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND, OV_SESSIONS, OV_STATS, OV_PALETTE, OV_FILES };
 
-#define PANES_MAX   4
+#define PANES_MAX   TILES_MAX
 #define RECENT_MOST 8
 #define LEAVE_NEW   (-1) /* for a new conversation, not a stored one of a number */
+#define LEAVE_CLOSE (-2) /* the pane goes */
 
 /* A stored conversation in the list. */
 struct stored {
@@ -43,6 +45,8 @@ struct pane {
     struct transcript *transcript;
     struct composer *composer;
     struct status status;
+    char *name;   /* what the conversation is called; NULL: nothing yet */
+    char *branch; /* "[main]"; NULL: not known */
 
     struct message *queue; /* typed while the model answers */
     size_t n_queue, cap_queue;
@@ -59,8 +63,11 @@ struct pane {
 
     int64_t leave_to;    /* where the user goes once all is on disk; 0: stays */
     int64_t leave_asked; /* where to it was said that something is not */
+    bool stored_known;   /* CE_STORED came … */
+    struct buf stored;   /* … with this */
 
     struct search *search; /* what is marked in the transcript; NULL: nothing */
+    struct buf find_text;  /* its pattern */
     bool find_followed;    /* the view was at the end when the search began */
 
     bool fresh; /* a conversation without a turn: no figure of the last one holds */
@@ -84,12 +91,15 @@ struct app {
     struct pane *panes[PANES_MAX]; /* as numbered on the screen; the rest is NULL */
     size_t n_panes;
     struct pane *cur; /* has the keys */
+    struct tiles tiles;
+    /* all line editors: their terminal calls would disturb curses later */
+    struct composer *composers[PANES_MAX];
 
     enum overlay overlay;
     struct text_rows help; /* OV_HELP */
     int help_top, help_width;
     unsigned help_ctx;               /* of which keys it tells */
-    struct buf query;                /* OV_HISTORY, OV_FIND */
+    struct buf query;                /* OV_HISTORY, OV_SESSIONS, OV_PALETTE */
     size_t pick;                     /* entry chosen in a list, from its top */
     bool picked;                     /* … of one that shows by itself: the user went into it */
     enum action recent[RECENT_MOST]; /* chosen in the palette, the last one first */
@@ -167,8 +177,8 @@ void palette_command(struct app *a, enum action act);
 size_t overlay_list(struct app *a, const char **entry, const char **help, size_t max);
 /* Keys of what is open; true when it was one. */
 bool overlay_key(struct app *a, const struct key *k);
-/* Keys that edit the query of a list; true when it was one. */
-bool overlay_query_key(struct app *a, const struct key *k);
+/* Keys that edit what a list or a search is asked for; true when it was one. */
+bool overlay_query_key(struct app *a, struct buf *query, const struct key *k);
 
 /* submit.c: drafts */
 /* Enter: the draft is a command, or a message that is sent or queued. */
@@ -176,7 +186,7 @@ void submit_draft(struct app *a);
 /* Puts the last queued message into the composer, before what is written there. */
 void submit_take_back(struct app *a);
 /* Empties the composer; what was in it is in the history. */
-void submit_keep_draft(struct app *a);
+void submit_keep_draft(struct pane *p);
 
 /* turn.c: turns of a pane and their events */
 void message_free(struct message *m);
@@ -203,11 +213,28 @@ int pane_resume(struct pane *p, int64_t conversation, struct err *e);
 void pane_notices(struct pane *p, const char *lines);
 /* What the screen opens with. */
 int pane_open_first(struct pane *p, struct err *e);
-/* Leaves the conversation for LEAVE_NEW or a stored one. What could not be saved is tried again
- * first; if that fails the user is told, and asking once more leaves all the same. */
+/* Leaves the conversation for LEAVE_NEW or a stored one, or (LEAVE_CLOSE) for good. What could
+ * not be saved is tried again first; if that fails the user is told, and asking once more leaves
+ * all the same. */
 void pane_leave(struct pane *p, int64_t to);
-/* The answer of chat_flush: why not everything is on disk, or an empty string. */
-void pane_stored(struct pane *p, const char *why);
+/* Does what the answer of chat_flush allows. Not while a line editor waits for a key. */
+void pane_settle(struct pane *p);
+/* Asks the store what the conversation and its branch are called. */
+void pane_names(struct pane *p);
+
+/* panes.c: several of them */
+/* From 1. */
+size_t panes_number(const struct app *a, const struct pane *p);
+/* Splits the pane that has the keys; the new one, of a new conversation, gets them. NULL: there
+ * are as many as there can be, which is told. */
+struct pane *panes_split(struct app *a, bool beside);
+/* Closes the pane that has the keys; all but it; gives the keys to the next. */
+void panes_close(struct app *a);
+void panes_only(struct app *a);
+void panes_other(struct app *a);
+void panes_focus(struct app *a, struct pane *p);
+/* The pane is taken off the screen, at once. */
+void panes_remove(struct pane *p);
 
 /* commands.c */
 /* Runs a line that starts with "/"; false: no such command, the line stays. */

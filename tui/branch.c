@@ -67,7 +67,7 @@ void branch_edit(struct app *a, size_t turn)
         return;
     }
     put_aside(a);
-    submit_keep_draft(a);
+    submit_keep_draft(a->cur);
     composer_set(a->cur->composer, text->data ? text->data : "", text->len);
     begin(a, keep, "editing an earlier message");
 }
@@ -113,7 +113,7 @@ void branch_forget(struct pane *p)
 
 void branch_cancel(struct app *a)
 {
-    submit_keep_draft(a);
+    submit_keep_draft(a->cur);
     composer_restore(a->cur->composer, a->cur->aside);
     branch_forget(a->cur);
     app_note(a, R_TEXT, "nothing was changed");

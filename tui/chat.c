@@ -112,6 +112,9 @@ static int64_t sooner(int64_t x, int64_t y)
 static int64_t deadline(const struct app *a)
 {
     int64_t d = keyin_deadline(a->input);
+    for (size_t i = 0; i < a->n_panes && !composer_pending(a->cur->composer); i++) {
+        d = a->panes[i]->stored_known ? 0 : d;
+    }
     if (a->resize_at) {
         d = sooner(d, a->resize_at);
     }
@@ -206,18 +209,27 @@ static bool loop_turn(void *ctx)
     return !a->quit && a->deferred.type == K_NONE;
 }
 
+/* What the store answered, when no line editor is in the middle of a command. */
+static void settle_panes(struct app *a)
+{
+    for (size_t i = 0; i < a->n_panes; i++) {
+        if (a->panes[i]->stored_known) {
+            pane_settle(a->panes[i]);
+            return; /* there may be one less; the next turn looks again */
+        }
+    }
+}
+
 /* The normal screen gets the last answer, so that it is not lost with the
  * alternate one. */
 static void say_goodbye(const struct app *a)
 {
     const struct buf *b = transcript_last_answer(a->cur->transcript);
     struct view_chat v;
-    if (!b) {
-        return;
-    }
-    chat_view(a->cur->chat, &v);
     struct buf out = BUF_INIT;
-    text_filter(b->data, b->len, a->theme.ascii || !a->theme.utf8, NULL, &out);
+    if (b) {
+        text_filter(b->data, b->len, a->theme.ascii || !a->theme.utf8, NULL, &out);
+    }
     if (!a->theme.utf8) {
         for (size_t i = 0; i < out.len; i++) {
             out.data[i] = (unsigned char)out.data[i] < 0x80 ? out.data[i] : '?';
@@ -226,11 +238,15 @@ static void say_goodbye(const struct app *a)
     if (out.len && out.data[out.len - 1] != '\n') {
         buf_addc(&out, '\n');
     }
-    if (v.conversation > 0 && v.saved) {
-        buf_printf(&out, "quasar --resume %lld goes on with this conversation.\n",
-                   (long long)v.conversation);
+    for (size_t i = 0; i < a->n_panes; i++) {
+        const struct pane *p = a->panes[i];
+        chat_view(p->chat, &v);
+        if (v.conversation > 0 && v.saved && transcript_last_answer(p->transcript)) {
+            buf_printf(&out, "quasar --resume %lld goes on with %s conversation.\n",
+                       (long long)v.conversation, a->n_panes == 1 ? "this" : "that");
+        }
     }
-    fwrite(out.data, 1, out.len, stdout);
+    fwrite(out.data ? out.data : "", 1, out.len, stdout);
     fflush(stdout);
     buf_free(&out);
 }
@@ -239,6 +255,9 @@ static void app_free(struct app *a)
 {
     for (size_t i = 0; i < a->n_panes; i++) {
         pane_free(a->panes[i]);
+    }
+    for (size_t i = 0; i < PANES_MAX; i++) {
+        composer_free(a->composers[i]);
     }
     history_free(a->history);
     keymap_free(a->keys);
@@ -283,14 +302,16 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
     *signal_out = 0;
     a.cur = pane_create(&a);
     a.panes[a.n_panes++] = a.cur;
+    tiles_init(&a.tiles);
     int rc = pane_open_first(a.cur, e);
     pane_notices(a.cur, complaints.data);
     buf_free(&complaints);
-    if (rc == 0) {
-        /* the line editor first: its terminal calls would disturb curses later */
-        a.cur->composer = composer_create(o->vi, a.history, loop_turn, &a, e);
-        rc = a.cur->composer ? term_open(e) : QE_IO;
+    for (size_t i = 0; i < PANES_MAX && rc == 0; i++) {
+        a.composers[i] = composer_create(o->vi, a.history, loop_turn, &a, e);
+        rc = a.composers[i] ? 0 : QE_IO;
     }
+    a.cur->composer = a.composers[0];
+    rc = rc < 0 ? rc : term_open(e);
     if (rc < 0) {
         app_free(&a);
         return rc;
@@ -308,6 +329,7 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
             a.deferred.type = K_NONE;
             dispatch_key(&a, &k);
         }
+        settle_panes(&a);
     }
     term_close();
     if (a.failed.code) {

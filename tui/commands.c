@@ -330,6 +330,19 @@ bool command_run(struct app *a, const char *line, size_t n)
     case ACT_SESSIONS:
         sessions_open(a);
         break;
+    case ACT_PANE_BELOW:
+    case ACT_PANE_BESIDE:
+        (void)panes_split(a, act->act == ACT_PANE_BESIDE);
+        break;
+    case ACT_PANE_CLOSE:
+        panes_close(a);
+        break;
+    case ACT_PANE_ONLY:
+        panes_only(a);
+        break;
+    case ACT_PANE_OTHER:
+        panes_other(a);
+        break;
     case ACT_RETRY:
         branch_retry(a);
         break;
@@ -342,7 +355,9 @@ bool command_run(struct app *a, const char *line, size_t n)
         break;
     case ACT_EMACS:
     case ACT_VI:
-        composer_set_editor(a->cur->composer, act->act == ACT_VI);
+        for (size_t i = 0; i < PANES_MAX; i++) {
+            composer_set_editor(a->composers[i], act->act == ACT_VI);
+        }
         app_note(a, R_GOOD, "%s keys", act->act == ACT_VI ? "vi" : "Emacs");
         break;
     case ACT_QUIT:

@@ -21,6 +21,7 @@
 #define CHIP_FIRST 0xF0000
 #define QUEUE_MAX  64
 #define UNDO_MAX   64
+#define HIST_DRAFT SIZE_MAX
 
 enum feed {
     F_LEFT = 0x80,
@@ -47,7 +48,7 @@ struct composer {
     FILE *slave_in, *slave_out, *devnull;
     int master, slave;
     struct history *hist;
-    size_t hist_at;   /* entry shown; history_count: the draft itself */
+    size_t hist_at;   /* entry shown; HIST_DRAFT: the draft itself */
     struct buf stash; /* the draft while an entry is shown */
     bool vi;
     bool (*wait)(void *);
@@ -434,7 +435,7 @@ static wchar_t chip_of(struct composer *c, const char *p, size_t n)
 
 static void history_step(struct composer *c, int dir)
 {
-    size_t n = history_count(c->hist);
+    const size_t n = history_count(c->hist); /* another pane may have added some */
     if (c->hist_at > n) {
         c->hist_at = n;
     }
@@ -451,6 +452,7 @@ static void history_step(struct composer *c, int dir)
     }
     c->hist_at = dir < 0 ? c->hist_at - 1 : c->hist_at + 1;
     if (c->hist_at == n) {
+        c->hist_at = HIST_DRAFT;
         set_text(c, c->stash.data ? c->stash.data : "", c->stash.len);
     } else {
         const char *s = history_at(c->hist, c->hist_at);
@@ -1070,7 +1072,7 @@ void composer_clear(struct composer *c)
     el_set(c->el, EL_UNBUFFERED, 1);
     drop_chips(c);
     undo_drop(c);
-    c->hist_at = history_count(c->hist);
+    c->hist_at = HIST_DRAFT;
     free(c->killed); /* it may hold a chip that is gone */
     c->killed = NULL;
     c->n_killed = 0;
@@ -1306,7 +1308,7 @@ struct composer *composer_create(bool vi, struct history *h, bool (*wait)(void *
     struct composer *c = mem_zalloc(sizeof *c);
     struct winsize ws = {.ws_row = 24, .ws_col = 80};
     c->hist = h;
-    c->hist_at = history_count(h);
+    c->hist_at = HIST_DRAFT;
     c->wait = wait;
     c->wait_ctx = ctx;
     c->width = 80;

@@ -19,7 +19,7 @@ static void stop_or_quit(struct app *a, bool was_armed)
     } else if (a->cur->forking) {
         branch_cancel(a);
     } else if (!composer_empty(a->cur->composer)) {
-        submit_keep_draft(a);
+        submit_keep_draft(a->cur);
         app_note(a, R_TEXT, "the draft is in the history (Up)");
     } else if (was_armed) {
         a->quit = true;
@@ -143,6 +143,19 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         } else {
             sessions_open(a);
         }
+        break;
+    case ACT_PANE_BELOW:
+    case ACT_PANE_BESIDE:
+        (void)panes_split(a, act == ACT_PANE_BESIDE);
+        break;
+    case ACT_PANE_CLOSE:
+        panes_close(a);
+        break;
+    case ACT_PANE_ONLY:
+        panes_only(a);
+        break;
+    case ACT_PANE_OTHER:
+        panes_other(a);
         break;
     case ACT_FIND:
         find_open(a, "");

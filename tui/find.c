@@ -13,7 +13,8 @@ static void look(struct app *a)
 {
     transcript_search(a->cur->transcript, NULL);
     search_free(a->cur->search);
-    a->cur->search = search_create(a->query.data ? a->query.data : "", a->query.len);
+    a->cur->search =
+        search_create(a->cur->find_text.data ? a->cur->find_text.data : "", a->cur->find_text.len);
     transcript_search(a->cur->transcript, a->cur->search);
 }
 
@@ -26,8 +27,8 @@ void find_open(struct app *a, const char *text)
     if (!a->cur->search) {
         a->cur->find_followed = transcript_following(a->cur->transcript);
     }
-    buf_truncate(&a->query, 0);
-    buf_adds(&a->query, text);
+    buf_truncate(&a->cur->find_text, 0);
+    buf_adds(&a->cur->find_text, text);
     a->overlay = OV_FIND;
     look(a);
 }
@@ -59,7 +60,7 @@ bool find_key(struct app *a, const struct key *k)
         if (a->cur->find_followed) {
             transcript_follow(a->cur->transcript);
         }
-    } else if (overlay_query_key(a, k)) {
+    } else if (overlay_query_key(a, &a->cur->find_text, k)) {
         look(a);
     } else {
         return false;
@@ -85,8 +86,8 @@ void find_draw(const struct app *a, int y)
     char count[48];
     const bool typing = a->overlay == OV_FIND;
     snprintf(count, sizeof count, "%zu/%zu", shown, n);
-    snprintf(label, sizeof label, " find: %.100s%s ", a->query.data ? a->query.data : "",
-             typing ? "" : " ");
+    snprintf(label, sizeof label, " find: %.100s%s ",
+             a->cur->find_text.data ? a->cur->find_text.data : "", typing ? "" : " ");
     text_blank(th, y, 0, COLS);
     int x = text_put(th, y, 0, COLS, R_STRONG, label);
     if (!a->cur->search) {

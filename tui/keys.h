@@ -27,6 +27,11 @@ enum action {
     ACT_FIND,
     ACT_STATS,
     ACT_SESSIONS,
+    ACT_PANE_BELOW,
+    ACT_PANE_BESIDE,
+    ACT_PANE_CLOSE,
+    ACT_PANE_ONLY,
+    ACT_PANE_OTHER,
     /* composer */
     ACT_SEND,
     ACT_NEWLINE,

@@ -45,22 +45,22 @@ size_t overlay_list(struct app *a, const char **entry, const char **help, size_t
     return n;
 }
 
-bool overlay_query_key(struct app *a, const struct key *k)
+bool overlay_query_key(struct app *a, struct buf *query, const struct key *k)
 {
     if (k->type == K_BACKSPACE) {
-        size_t n = a->query.len;
-        while (n && ((unsigned char)a->query.data[n - 1] & 0xC0) == 0x80) {
+        size_t n = query->len;
+        while (n && ((unsigned char)query->data[n - 1] & 0xC0) == 0x80) {
             n--;
         }
-        buf_truncate(&a->query, n ? n - 1 : 0);
+        buf_truncate(query, n ? n - 1 : 0);
     } else if (k->type == K_CHAR && k->mods == 0) {
         char name[32];
         keys_name(k, name);
-        buf_adds(&a->query, k->code == ' ' ? " " : name);
+        buf_adds(query, k->code == ' ' ? " " : name);
     } else if (k->type == K_PASTE) {
         const struct buf *b = keyin_paste(a->input);
         const char *nl = b->len ? memchr(b->data, '\n', b->len) : NULL;
-        buf_add(&a->query, b->data, nl ? (size_t)(nl - b->data) : b->len);
+        buf_add(query, b->data, nl ? (size_t)(nl - b->data) : b->len);
     } else {
         return false;
     }
@@ -93,7 +93,7 @@ static bool list_key(struct app *a, const struct key *k)
             composer_set(a->cur->composer, s, strlen(s));
         }
         a->overlay = OV_NONE;
-    } else if (overlay_query_key(a, k)) {
+    } else if (overlay_query_key(a, &a->query, k)) {
         a->pick = 0;
     } else {
         return false;

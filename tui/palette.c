@@ -201,7 +201,7 @@ void palette_command(struct app *a, enum action act)
             return;
         }
         struct buf b = BUF_INIT;
-        submit_keep_draft(a);
+        submit_keep_draft(a->cur);
         buf_printf(&b, "%s ", t[i].command);
         composer_set(a->cur->composer, b.data, b.len);
         a->cur->focus = false;
@@ -322,7 +322,7 @@ bool palette_key(struct app *a, const struct key *k)
         } else {
             a->overlay = OV_NONE;
         }
-    } else if (a->overlay == OV_PALETTE && overlay_query_key(a, k)) {
+    } else if (a->overlay == OV_PALETTE && overlay_query_key(a, &a->query, k)) {
         a->pick = 0;
     } else {
         taken = false;

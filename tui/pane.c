@@ -30,9 +30,12 @@ void pane_free(struct pane *p)
     free(p->queue);
     branch_forget(p);
     chat_free(p->chat);
-    composer_free(p->composer);
     transcript_free(p->transcript);
     search_free(p->search);
+    buf_free(&p->find_text);
+    buf_free(&p->stored);
+    free(p->name);
+    free(p->branch);
     free(p);
 }
 
@@ -117,7 +120,9 @@ int pane_open_first(struct pane *p, struct err *e)
 static void leave(struct pane *p, int64_t to)
 {
     p->leave_asked = 0;
-    if (to == LEAVE_NEW) {
+    if (to == LEAVE_CLOSE) {
+        panes_remove(p);
+    } else if (to == LEAVE_NEW) {
         command_new(p);
     } else {
         sessions_go_on(p, to);
@@ -136,18 +141,37 @@ void pane_leave(struct pane *p, int64_t to)
     }
 }
 
-void pane_stored(struct pane *p, const char *why)
+/* How the user asks once more. */
+static const char *again(int64_t to)
 {
+    return to == LEAVE_NEW ? "/new" : to == LEAVE_CLOSE ? "closing it" : "choosing that one";
+}
+
+void pane_settle(struct pane *p)
+{
+    struct app *a = p->app;
     const int64_t to = p->leave_to;
     p->leave_to = 0;
+    p->stored_known = false;
     if (to == 0) {
         return; /* something was said meanwhile: the user stays */
     }
-    if (!why[0]) {
+    if (p->stored.len == 0) {
         leave(p, to);
         return;
     }
     p->leave_asked = to;
-    app_note(p->app, R_BAD, "this conversation is not saved: %s; %s again leaves it all the same",
-             why, to == LEAVE_NEW ? "/new" : "choosing that one");
+    if (p == a->cur) {
+        app_note(a, R_BAD, "this conversation is not saved: %s; %s again leaves it all the same",
+                 p->stored.data, again(to));
+    } else {
+        app_note(a, R_BAD,
+                 "the conversation of pane %zu is not saved: %s; %s again leaves it all the same",
+                 panes_number(a, p), p->stored.data, again(to));
+    }
+}
+
+void pane_names(struct pane *p)
+{
+    (void)p;
 }

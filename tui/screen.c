@@ -1,7 +1,5 @@
-/* The layout of the screen and its frames. Every region writes all of its
- * cells; curses finds what changed and sends only that. What gives way on a
- * small screen: hints, status line, title, and below 40x10 everything but one
- * line that says so. */
+/* The frames. Every region that the layout gives writes all of its cells; curses
+ * finds what changed and sends only that. */
 #include "config.h"
 
 #include <curses.h>
@@ -10,48 +8,44 @@
 #include <string.h>
 
 #include "tui/app.h"
+#include "tui/bars.h"
+#include "tui/layout.h"
 #include "tui/term.h"
 
-#define MIN_ROWS   10
-#define MIN_COLS   40
-#define LIST_MAX   14
-#define PANEL_FROM 110 /* columns */
+#define LIST_MAX 14
 
-struct layout {
-    int title, body, body_rows, rule, composer, composer_rows, queued, status, hints;
-};
-
-/* Row numbers, -1 for what is left out. */
-static struct layout layout_of(const struct app *a, int composer_rows)
+static bool side_panel(const struct app *a)
 {
-    struct layout l = {-1, 0, 0, -1, 0, 1, -1, -1, -1};
-    int bottom = LINES;
-    if (LINES >= 20) {
-        l.hints = --bottom;
-    }
-    if (LINES >= 12) {
-        l.status = --bottom;
-    }
-    if (a->cur->n_queue > 0) {
-        l.queued = --bottom;
-    }
-    int most = LINES / 3 < 8 ? LINES / 3 : 8;
-    l.composer_rows = composer_rows < most ? composer_rows : most;
-    bottom -= l.composer_rows;
-    l.composer = bottom;
-    l.rule = --bottom;
-    if (LINES >= 12) {
-        l.title = 0;
-        l.body = 1;
-    }
-    l.body_rows = bottom - l.body;
-    return l;
+    return COLS >= LAYOUT_PANEL_FROM && !a->no_panel && a->overlay != OV_HELP;
+}
+
+static void make_layout(const struct app *a, int composer_rows, struct layout *l)
+{
+    const struct pane *p = a->cur;
+    const struct layout_wants w = {
+        .rows = LINES,
+        .cols = COLS,
+        .tiles = &a->tiles,
+        .cur = panes_number(a, p) - 1,
+        .composer_rows = composer_rows,
+        .queued = (int)(p->n_queue < 100 ? p->n_queue : 100),
+        .panel = side_panel(a) ? PANEL_WIDTH : 0,
+    };
+    layout_make(&w, l);
+}
+
+/* The row that says what is typed for, over the activity rule. */
+static int bar_row(const struct layout *l)
+{
+    return l->rule >= 0 ? l->rule : l->edge - 1;
 }
 
 int screen_page(const struct app *a)
 {
-    struct layout l = layout_of(a, 1);
-    return l.body_rows > 2 ? l.body_rows - 1 : 1;
+    struct layout l;
+    make_layout(a, 1, &l);
+    const int rows = l.pane[panes_number(a, a->cur) - 1].rows - l.titles;
+    return rows > 2 ? rows - 1 : 1;
 }
 
 static void draw_composer(struct app *a, const struct layout *l, const struct text_rows *rows,
@@ -70,17 +64,25 @@ static void draw_composer(struct app *a, const struct layout *l, const struct te
     *cy = l->composer + cur_row - top;
 }
 
-/* One line of a message: its first line, in quotes. */
-static void draw_queued(const struct app *a, int y)
+/* One line of a message: its first line, in quotes. The last row tells what can be done. */
+static void draw_queued(const struct app *a, const struct layout *l, int row)
 {
-    const struct message *m = &a->cur->queue[a->cur->n_queue - 1];
-    const char *hint = a->cur->held ? "Enter sends  Alt-Up edits" : "Alt-Up edits it";
+    const struct pane *p = a->cur;
+    const size_t n = p->n_queue;
+    const size_t i = n - (size_t)l->queued_rows + (size_t)row; /* the latest are shown */
+    const struct message *m = &p->queue[i];
+    const int y = l->queued + row;
+    const bool last = row + 1 == l->queued_rows;
+    const char *hint = !last     ? ""
+                       : p->held ? "Enter sends  Alt-Up edits"
+                       : n == 1  ? "Alt-Up edits it"
+                                 : "Alt-Up edits it  ^X q all";
     struct buf b = BUF_INIT;
     const char *nl = memchr(m->shown.data, '\n', m->shown.len);
-    size_t n = nl ? (size_t)(nl - m->shown.data) : m->shown.len;
-    buf_printf(&b, " %s %zu: \"", a->cur->held ? "held" : "queued", a->cur->n_queue);
+    size_t len = nl ? (size_t)(nl - m->shown.data) : m->shown.len;
+    buf_printf(&b, " %s %zu: \"", p->held ? "held" : "queued", i + 1);
     struct buf line = BUF_INIT;
-    text_filter(m->shown.data, n, a->theme.ascii || !a->theme.utf8, NULL, &line);
+    text_filter(m->shown.data, len, a->theme.ascii || !a->theme.utf8, NULL, &line);
     int room = COLS - (int)b.len - (int)strlen(hint) - 6;
     size_t fit = text_fit(line.data ? line.data : "", line.len, room > 8 ? room : 8);
     buf_add(&b, line.data ? line.data : "", fit);
@@ -98,18 +100,19 @@ static void draw_queued(const struct app *a, int y)
 static void draw_list(struct app *a, const struct layout *l)
 {
     if (palette_shown(a)) {
-        palette_draw(a, l->body, l->rule);
+        palette_draw(a, l->body.y, bar_row(l));
         return;
     }
     const char *entry[LIST_MAX];
     const char *help[LIST_MAX];
-    int most = l->body_rows - 1 < LIST_MAX ? l->body_rows - 1 : LIST_MAX;
+    const int bar = bar_row(l);
+    int most = l->body.rows - 1 < LIST_MAX ? l->body.rows - 1 : LIST_MAX;
     size_t n = most > 0 ? overlay_list(a, entry, help, (size_t)most) : 0;
     const bool asks = a->overlay == OV_HISTORY || a->overlay == OV_SESSIONS;
     if (n == 0 && !asks) {
         return;
     }
-    int y = l->rule - (int)n;
+    int y = bar - (int)n;
     for (size_t i = 0; i < n; i++) {
         struct buf b = BUF_INIT;
         const char *nl = strchr(entry[i], '\n');
@@ -139,12 +142,12 @@ static void draw_list(struct app *a, const struct layout *l)
         snprintf(label, sizeof label, " %s: %.100s ",
                  a->overlay == OV_HISTORY ? "history" : "conversations",
                  a->query.data ? a->query.data : "");
-        text_blank(&a->theme, l->rule, 0, COLS);
-        int x = text_put(&a->theme, l->rule, 0, COLS, R_STRONG, label);
+        text_blank(&a->theme, bar, 0, COLS);
+        int x = text_put(&a->theme, bar, 0, COLS, R_STRONG, label);
         if (n == 0) {
-            (void)text_put(&a->theme, l->rule, x + 1, COLS, R_WARN, "nothing found");
+            (void)text_put(&a->theme, bar, x + 1, COLS, R_WARN, "nothing found");
         } else if (x + 40 < COLS) {
-            (void)text_put(&a->theme, l->rule, x + 1, COLS, R_DIM,
+            (void)text_put(&a->theme, bar, x + 1, COLS, R_DIM,
                            "Up Down choose  Enter takes  Esc closes");
         }
     }
@@ -166,38 +169,38 @@ static void draw_help(struct app *a, const struct layout *l)
         buf_free(&text);
         a->help_width = COLS;
     }
-    int last = (int)a->help.n_rows - (l->body_rows - 1);
+    int last = (int)a->help.n_rows - (l->body.rows - 1);
     last = last > 0 ? last : 0;
     a->help_top = a->help_top > last ? last : a->help_top < 0 ? 0 : a->help_top;
-    for (int i = 0; i < l->body_rows - 1; i++) {
-        text_draw_row(&a->theme, l->body + i, 0, COLS, &a->help, (size_t)(a->help_top + i), 0);
+    for (int i = 0; i < l->body.rows - 1; i++) {
+        text_draw_row(&a->theme, l->body.y + i, 0, COLS, &a->help, (size_t)(a->help_top + i), 0);
     }
-    text_blank(&a->theme, l->rule - 1, 0, COLS);
-    (void)text_put(&a->theme, l->rule - 1, 1, COLS - 1, R_STRONG,
+    text_blank(&a->theme, l->edge - 1, 0, COLS);
+    (void)text_put(&a->theme, l->edge - 1, 1, COLS - 1, R_STRONG,
                    last > 0 ? "Up Down scroll, Esc closes" : "Esc closes");
 }
 
-static void draw_panel(struct app *a, const struct layout *l, int x, int width)
+static void draw_panel(struct app *a, const struct rect *r, bool side)
 {
-    const bool side = x > 0;
+    const struct theme *th = &a->theme;
     text_rows_truncate(&a->panel, 0);
-    panel_layout(&a->gauges, &a->cur->status.chat, &a->cur->status.model, &a->theme, width - side,
+    panel_layout(&a->gauges, &a->cur->status.chat, &a->cur->status.model, th, r->cols - side,
                  &a->panel);
-    for (int i = 0; i < l->body_rows; i++) {
+    for (int i = 0; i < r->rows; i++) {
         if (side) {
-            (void)text_put(&a->theme, l->body + i, x, 1, R_BORDER, theme_glyph(&a->theme, G_VLINE));
+            (void)text_put(th, r->y + i, r->x, 1, R_BORDER, theme_glyph(th, G_VLINE));
         }
-        text_draw_row(&a->theme, l->body + i, x + side, width - side, &a->panel, (size_t)i, 0);
+        text_draw_row(th, r->y + i, r->x + side, r->cols - side, &a->panel, (size_t)i, 0);
     }
     if (!side) {
-        text_blank(&a->theme, l->rule - 1, 0, COLS);
-        (void)text_put(&a->theme, l->rule - 1, 1, COLS - 1, R_STRONG, "Esc closes");
+        text_blank(th, r->y + r->rows - 1, 0, COLS);
+        (void)text_put(th, r->y + r->rows - 1, 1, COLS - 1, R_STRONG, "Esc closes");
     }
 }
 
 void screen_panel(struct app *a)
 {
-    if (COLS >= PANEL_FROM) {
+    if (COLS >= LAYOUT_PANEL_FROM) {
         a->no_panel = !a->no_panel;
         a->overlay = a->overlay == OV_STATS ? OV_NONE : a->overlay;
     } else {
@@ -208,9 +211,10 @@ void screen_panel(struct app *a)
 static void draw_too_small(const struct app *a)
 {
     char s[64];
-    int n = snprintf(s, sizeof s, "%dx%d needed, now %dx%d", MIN_COLS, MIN_ROWS, COLS, LINES);
+    int n = snprintf(s, sizeof s, "%dx%d needed, now %dx%d", LAYOUT_MIN_COLS, LAYOUT_MIN_ROWS, COLS,
+                     LINES);
     if (n > COLS) {
-        snprintf(s, sizeof s, "%dx%d!", MIN_COLS, MIN_ROWS);
+        snprintf(s, sizeof s, "%dx%d!", LAYOUT_MIN_COLS, LAYOUT_MIN_ROWS);
     }
     for (int y = 0; y < LINES; y++) {
         text_blank(&a->theme, y, 0, COLS);
@@ -221,7 +225,7 @@ static void draw_too_small(const struct app *a)
 
 static void draw_note(const struct app *a, const struct layout *l)
 {
-    int last = l->hints >= 0 ? l->hints : l->status >= 0 ? l->status : l->rule;
+    int last = l->hints >= 0 ? l->hints : l->status >= 0 ? l->status : bar_row(l);
     struct text_flow f = {0};
     struct text_rows rows = {0};
     struct text_prefix pre = {0};
@@ -234,7 +238,8 @@ static void draw_note(const struct app *a, const struct layout *l)
     int n = (int)rows.n_rows;
     int from = last - n + 1;
     if (from < l->composer + l->composer_rows && from < last) {
-        from = l->rule - n > l->body ? l->rule - n : l->body;
+        const int bar = bar_row(l);
+        from = bar - n > l->body.y ? bar - n : l->body.y;
     }
     for (int i = 0; i < n && from + i < LINES; i++) {
         text_draw_row(&a->theme, from + i, 0, COLS, &rows, (size_t)i, 0);
@@ -243,68 +248,125 @@ static void draw_note(const struct app *a, const struct layout *l)
     text_flow_free(&f);
 }
 
+/* What follows below the view of a pane. */
+static void draw_below(const struct app *a, const struct pane *p, const struct rect *r)
+{
+    char s[80];
+    const int fresh = transcript_fresh_rows(p->transcript);
+    const int n = fresh > 0 ? fresh : p->below;
+    snprintf(s, sizeof s, " %s %d %s row%s%s, %s follows ", theme_glyph(&a->theme, G_DOWN), n,
+             fresh > 0 ? "new" : "more", n == 1 ? "" : "s", fresh > 0 ? " below" : "",
+             p->focus ? "G" : "^End");
+    int w = text_cells(s, strlen(s));
+    if (w > r->cols) {
+        snprintf(s, sizeof s, " %s %d ", theme_glyph(&a->theme, G_DOWN), n);
+        w = text_cells(s, strlen(s));
+    }
+    w = w < r->cols ? w : r->cols;
+    (void)text_put(&a->theme, r->y + r->rows - 1, r->x + r->cols - w, w, R_STRONG | STYLE_REVERSE,
+                   s);
+}
+
+static void draw_pane(struct app *a, const struct layout *l, size_t i)
+{
+    struct pane *p = a->panes[i];
+    struct rect r = l->pane[i];
+    if (r.x > l->body.x) {
+        for (int y = r.y; y < r.y + r.rows; y++) {
+            (void)text_put(&a->theme, y, r.x - 1, 1, R_BORDER, theme_glyph(&a->theme, G_VLINE));
+        }
+    }
+    if (l->titles) {
+        bars_pane(a, i, &r);
+        r.y++;
+        r.rows--;
+    }
+    if (transcript_is_empty(p->transcript)) {
+        bars_welcome(a, &r);
+        p->below = 0;
+        return;
+    }
+    p->below = transcript_draw(p->transcript, &a->theme, r.y, r.x, r.rows, r.cols);
+    if (p->below > 0) {
+        draw_below(a, p, &r);
+    }
+}
+
+static void draw_body(struct app *a, const struct layout *l)
+{
+    const struct rect whole = {l->body.y, 0, l->body.rows, COLS};
+    if (a->overlay == OV_HELP) {
+        draw_help(a, l);
+        return;
+    }
+    if (a->overlay == OV_STATS && l->panel.cols == 0) {
+        draw_panel(a, &whole, false);
+        return;
+    }
+    for (size_t i = 0; i < a->n_panes; i++) {
+        if (l->pane[i].rows > 0) {
+            draw_pane(a, l, i);
+        }
+    }
+    if (l->panel.cols > 0) {
+        draw_panel(a, &l->panel, true);
+    }
+}
+
+/* What stands over other things. */
+static void draw_over(struct app *a, const struct layout *l)
+{
+    const int bar = bar_row(l);
+    if (a->overlay != OV_HELP) {
+        draw_list(a, l);
+    }
+    if (a->cur->forking) {
+        branch_draw(a, bar);
+    }
+    if (a->overlay == OV_FIND || a->cur->search) {
+        find_draw(a, bar);
+    }
+    if (a->note.len) {
+        draw_note(a, l);
+    }
+}
+
 static void draw_all(struct app *a)
 {
-    if (LINES < MIN_ROWS || COLS < MIN_COLS) {
+    int cur_row = 0;
+    int cur_col = 0;
+    struct layout l;
+    make_layout(a, 1, &l);
+    if (l.tiny) {
         draw_too_small(a);
         return;
     }
-    int cur_row = 0;
-    int cur_col = 0;
+    const int edge = l.merged ? bars_merged_cells(a, COLS) : 0;
     const struct text_rows *rows =
-        composer_layout(a->cur->composer, &a->theme, COLS - 4, &cur_row, &cur_col);
-    struct layout l = layout_of(a, (int)(rows->n_rows < 100 ? rows->n_rows : 100));
+        composer_layout(a->cur->composer, &a->theme, COLS - 4 - edge, &cur_row, &cur_col);
+    make_layout(a, (int)(rows->n_rows < 100 ? rows->n_rows : 100), &l);
     int cy = l.composer;
-    const bool panel = COLS >= PANEL_FROM && !a->no_panel && a->overlay != OV_HELP;
-    const int body_cols = panel ? COLS - PANEL_WIDTH : COLS;
-    a->cur->status.focus_transcript = a->cur->focus;
     if (l.title >= 0) {
-        status_draw_title(&a->cur->status, &a->theme, l.title, COLS);
+        bars_title(a, l.title, COLS);
     }
-    if (a->overlay == OV_HELP) {
-        draw_help(a, &l);
-    } else if (a->overlay == OV_STATS && !panel) {
-        draw_panel(a, &l, 0, COLS);
-    } else if (transcript_is_empty(a->cur->transcript)) {
-        status_draw_welcome(&a->cur->status, &a->theme, l.body, l.body_rows, body_cols);
-        a->cur->below = 0;
-    } else {
-        a->cur->below =
-            transcript_draw(a->cur->transcript, &a->theme, l.body, l.body_rows, body_cols);
-        if (a->cur->below > 0) {
-            char s[64];
-            snprintf(s, sizeof s, " %s %d more row%s, ^End follows ",
-                     theme_glyph(&a->theme, G_DOWN), a->cur->below, a->cur->below == 1 ? "" : "s");
-            int w = text_cells(s, strlen(s));
-            (void)text_put(&a->theme, l.rule - 1, body_cols - w, w, R_STRONG | STYLE_REVERSE, s);
-        }
+    draw_body(a, &l);
+    if (l.rule >= 0) {
+        bars_rule(a, l.rule, COLS);
     }
-    if (panel) {
-        draw_panel(a, &l, body_cols, PANEL_WIDTH);
-    }
-    status_draw_rule(&a->cur->status, &a->theme, l.rule, COLS);
     draw_composer(a, &l, rows, cur_row, &cy);
-    if (l.queued >= 0) {
-        draw_queued(a, l.queued);
+    if (l.merged) {
+        bars_merged(a, l.composer, COLS);
+    }
+    for (int i = 0; i < l.queued_rows; i++) {
+        draw_queued(a, &l, i);
     }
     if (l.status >= 0) {
-        status_draw_line(&a->cur->status, &a->theme, l.status, COLS);
+        bars_line(a, l.status, COLS);
     }
     if (l.hints >= 0) {
-        status_draw_hints(&a->cur->status, &a->theme, l.hints, COLS);
+        bars_hints(a, l.hints, COLS);
     }
-    if (a->overlay != OV_HELP) {
-        draw_list(a, &l);
-    }
-    if (a->cur->forking) {
-        branch_draw(a, l.rule);
-    }
-    if (a->overlay == OV_FIND || a->cur->search) {
-        find_draw(a, l.rule);
-    }
-    if (a->note.len) {
-        draw_note(a, &l);
-    }
+    draw_over(a, &l);
     int cx = 3 + cur_col;
     move(cy, cx < COLS ? cx : COLS - 1);
     curs_set(a->cur->focus || a->overlay == OV_HELP ? 0 : 1);
@@ -316,11 +378,14 @@ void screen_draw(struct app *a)
         clearok(curscr, TRUE);
         a->redraw = false;
     }
-    conv_view_model(a->conv, &a->cur->status.model);
-    if (a->cur->fresh) {
-        memset(&a->cur->status.chat, 0, sizeof a->cur->status.chat);
-    } else {
-        chat_view(a->cur->chat, &a->cur->status.chat);
+    for (size_t i = 0; i < a->n_panes; i++) {
+        struct pane *p = a->panes[i];
+        conv_view_model(a->conv, &p->status.model);
+        if (p->fresh) {
+            memset(&p->status.chat, 0, sizeof p->status.chat);
+        } else {
+            chat_view(p->chat, &p->status.chat);
+        }
     }
     turn_gauges(a, false);
     draw_all(a);

@@ -14,14 +14,14 @@ static void remember(struct app *a, const struct buf *text)
     }
 }
 
-void submit_keep_draft(struct app *a)
+void submit_keep_draft(struct pane *p)
 {
-    if (!composer_empty(a->cur->composer)) {
+    if (!composer_empty(p->composer)) {
         struct buf b = BUF_INIT;
-        composer_text(a->cur->composer, &b);
-        remember(a, &b);
+        composer_text(p->composer, &b);
+        remember(p->app, &b);
         buf_free(&b);
-        composer_clear(a->cur->composer);
+        composer_clear(p->composer);
     }
 }
 

@@ -45,8 +45,10 @@ struct transcript {
     bool follow;
     size_t top_block; /* anchor, when not following */
     size_t top_row;
-    int selected; /* -1: none */
-    int height;   /* of the last drawing */
+    int selected;                /* -1: none */
+    int height;                  /* of the last drawing */
+    size_t seen_block, seen_row; /* the end as it was when the view left it */
+    int fresh;                   /* rows that came since, as last drawn */
     /* search */
     const struct search *search;
     unsigned serial;         /* of the search; never 0 in one */
@@ -434,34 +436,34 @@ static void draw_hits(const struct theme *th, int y, int x, int width, const str
 }
 
 /* Draws row i of a laid-out block. */
-static void draw_block_row(const struct block *b, const struct theme *th, int y, int width,
+static void draw_block_row(const struct block *b, const struct theme *th, int y, int x, int width,
                            size_t i, bool selected, bool last, long shown)
 {
     size_t body = b->body ? b->body->n_rows : 0;
     const long in_head = (long)b->head_hits.matches;
     uint16_t header_bits = selected && i == 0 ? STYLE_REVERSE : 0;
     if (i < b->head.n_rows) {
-        text_draw_row(th, y, 0, width, &b->head, i, header_bits);
-        draw_hits(th, y, 0, width, &b->head, i, &b->head_hits, shown < in_head ? shown : -1);
+        text_draw_row(th, y, x, width, &b->head, i, header_bits);
+        draw_hits(th, y, x, width, &b->head, i, &b->head_hits, shown < in_head ? shown : -1);
     } else if (i < b->head.n_rows + body) {
-        text_draw_row(th, y, 3, width - 3, b->body, i - b->head.n_rows, 0);
+        text_draw_row(th, y, x + 3, width - 3, b->body, i - b->head.n_rows, 0);
         char bar[12];
         snprintf(bar, sizeof bar, " %s ", theme_glyph(th, G_BAR));
-        (void)text_put(th, y, 0, width < 3 ? width : 3, R_BORDER, bar);
-        draw_hits(th, y, 3, width - 3, b->body, i - b->head.n_rows, &b->body_hits,
+        (void)text_put(th, y, x, width < 3 ? width : 3, R_BORDER, bar);
+        draw_hits(th, y, x + 3, width - 3, b->body, i - b->head.n_rows, &b->body_hits,
                   shown < in_head ? -1 : shown - in_head);
     } else {
-        text_draw_row(th, y, 0, width, &b->tail, i - b->head.n_rows - body, 0);
+        text_draw_row(th, y, x, width, &b->tail, i - b->head.n_rows - body, 0);
     }
     if (selected && i > 0 && !last) {
-        (void)text_put(th, y, 1, width - 1 < 1 ? 0 : 1, R_USER, theme_glyph(th, G_SELBAR));
+        (void)text_put(th, y, x + 1, width - 1 < 1 ? 0 : 1, R_USER, theme_glyph(th, G_SELBAR));
     }
     /* where the next token will appear */
     if (b->open && b->body && body && i + 1 == b->head.n_rows + body) {
         size_t at = b->body->rows[body - 1].at;
         int cells = text_cells(b->body->text.data + at, b->body->text.len - at);
         if (3 + cells < width) {
-            (void)text_put(th, y, 3 + cells, 1, R_MODEL, theme_glyph(th, G_CURSOR));
+            (void)text_put(th, y, x + 3 + cells, 1, R_MODEL, theme_glyph(th, G_CURSOR));
         }
     }
 }
@@ -719,12 +721,32 @@ static void search_view(struct transcript *t, const struct theme *th, int height
     }
 }
 
-int transcript_draw(struct transcript *t, const struct theme *th, int y, int height, int width)
+/* While the view follows, everything is seen; else what comes is counted. */
+static void note_end(struct transcript *t, const struct theme *th, int width)
+{
+    const size_t rows = block_height(t->block[t->n - 1], th, width) - 1;
+    if (t->follow || t->seen_block >= t->n) {
+        t->seen_block = t->n - 1;
+        t->seen_row = rows;
+        t->fresh = 0;
+    } else {
+        const size_t n = rows_from(t, th, width, t->seen_block, t->seen_row);
+        t->fresh = n < 100000 ? (int)n : 100000;
+    }
+}
+
+int transcript_fresh_rows(const struct transcript *t)
+{
+    return t->fresh;
+}
+
+int transcript_draw(struct transcript *t, const struct theme *th, int y, int x, int height,
+                    int width)
 {
     t->height = height;
     if (t->n == 0) {
         for (int i = 0; i < height; i++) {
-            text_blank(th, y + i, 0, width);
+            text_blank(th, y + i, x, width);
         }
         return 0;
     }
@@ -732,6 +754,7 @@ int transcript_draw(struct transcript *t, const struct theme *th, int y, int hei
     if (t->search) {
         search_view(t, th, height, width);
     }
+    note_end(t, th, width);
     size_t block = t->top_block;
     size_t row = t->top_row;
     int i = 0;
@@ -739,7 +762,7 @@ int transcript_draw(struct transcript *t, const struct theme *th, int y, int hei
         struct block *b = t->block[block];
         size_t total = block_height(b, th, width);
         const long shown = t->has_hit && t->hit_block == block ? (long)t->hit_i : -1;
-        draw_block_row(b, th, y + i, width, row, t->selected == (int)block, row + 1 == total,
+        draw_block_row(b, th, y + i, x, width, row, t->selected == (int)block, row + 1 == total,
                        shown);
         if (++row >= total) {
             row = 0;
@@ -747,7 +770,7 @@ int transcript_draw(struct transcript *t, const struct theme *th, int y, int hei
         }
     }
     for (int k = i; k < height; k++) {
-        text_blank(th, y + k, 0, width);
+        text_blank(th, y + k, x, width);
     }
     return block < t->n ? (int)rows_from(t, th, width, block, row) : 0;
 }

@@ -75,8 +75,12 @@ void transcript_fold_all(struct transcript *t);
 const struct buf *transcript_selected_text(const struct transcript *t);
 const struct buf *transcript_last_answer(const struct transcript *t);
 
-/* Draws height rows; returns how many rows are hidden below the view. */
-int transcript_draw(struct transcript *t, const struct theme *th, int y, int height, int width);
+/* Draws height rows from (y, x) on; returns how many rows are hidden below the view. */
+int transcript_draw(struct transcript *t, const struct theme *th, int y, int x, int height,
+                    int width);
+
+/* How many rows came below since the view left the end, as last drawn. */
+int transcript_fresh_rows(const struct transcript *t);
 
 /* Appends the whole conversation as Markdown or plain text. */
 void transcript_export(const struct transcript *t, bool markdown, struct buf *out);

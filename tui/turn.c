@@ -265,7 +265,9 @@ static void on_pane_event(struct pane *p, const struct conv_event *ev)
         transcript_notice(p->transcript, R_WARN, ev->text.data ? ev->text.data : "");
         break;
     case CE_STORED:
-        pane_stored(p, ev->text.data ? ev->text.data : "");
+        buf_truncate(&p->stored, 0);
+        buf_add(&p->stored, ev->text.data ? ev->text.data : "", ev->text.len);
+        p->stored_known = true;
         break;
     case CE_SAVED:
         break;

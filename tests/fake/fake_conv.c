@@ -1,7 +1,8 @@
 /* A conversation without a model: the words of the prompt choose a scripted
  * answer, so that a screen test sees the same text and the same order of
  * events in every run. FAKE_LOAD=fail makes loading fail, FAKE_LOAD=slow makes
- * it last until the first message. One thread plays the engine. */
+ * it last until the first message. Several threads play the engine, FAKE_SLOTS of
+ * them (4): so many conversations are answered at a time. */
 #include "config.h"
 #include "conv/conv.h"
 
@@ -29,19 +30,26 @@ struct chat {
     char settings[256];
     size_t messages;        /* of the conversation; under conv->lock */
     uint64_t prompt_tokens; /* of all its turns; under conv->lock */
+    char *prompt;           /* waiting for the engine; under conv->lock */
+    size_t n_prompt;
+    bool freed;
 };
 
+#define CHATS_MAX 64
+#define SLOTS_MAX 8
+
 struct conv {
-    pthread_t thread;
+    pthread_t thread[SLOTS_MAX];
+    int n_threads;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int fd;
     struct node *first, *last;
     struct view_model model;
-    struct view_spec spec; /* under lock */
-    struct chat *chat;
-    char *prompt; /* waiting for the engine */
-    size_t n_prompt;
+    struct view_spec spec;        /* under lock */
+    struct chat *chat[CHATS_MAX]; /* freed ones stay until the end */
+    size_t n_chats;
+    bool loaded;
     bool closing, fail, slow;
 };
 
@@ -204,9 +212,19 @@ static void answer(struct chat *t, const char *p, size_t n)
     post(t->conv, ev, why, strlen(why));
 }
 
-static void *engine(void *arg)
+/* A chat whose prompt waits, with the lock; NULL: none. */
+static struct chat *waiting(const struct conv *c)
 {
-    struct conv *c = arg;
+    for (size_t i = 0; i < c->n_chats; i++) {
+        if (c->chat[i]->prompt) {
+            return c->chat[i];
+        }
+    }
+    return NULL;
+}
+
+static void load(struct conv *c)
+{
     struct conv_event ev = {.kind = CE_LOADING};
     for (int i = 0; i <= 2; i++) {
         ev.progress = i / 2.0;
@@ -218,7 +236,7 @@ static void *engine(void *arg)
         post(c, ev, why, sizeof why - 1);
     }
     pthread_mutex_lock(&c->lock);
-    while (c->slow && !c->prompt && !c->closing) {
+    while (c->slow && !waiting(c) && !c->closing) {
         pthread_cond_wait(&c->wake, &c->lock);
     }
     snprintf(c->model.name, sizeof c->model.name, "fake");
@@ -232,31 +250,45 @@ static void *engine(void *arg)
     if (!c->fail) {
         post(c, ev, "", 0);
     }
+    pthread_mutex_lock(&c->lock);
+    c->loaded = true;
+    pthread_cond_broadcast(&c->wake);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void *engine(void *arg)
+{
+    struct conv *c = arg;
     for (;;) {
         pthread_mutex_lock(&c->lock);
-        while (!c->closing && !c->prompt) {
+        while (!c->closing && (!c->loaded || !waiting(c))) {
             pthread_cond_wait(&c->wake, &c->lock);
         }
-        bool end = c->closing;
-        char *p = c->prompt;
-        size_t n = c->n_prompt;
-        struct chat *t = c->chat;
-        c->prompt = NULL;
-        if (t && p) {
+        struct chat *t = c->closing ? NULL : waiting(c);
+        char *p = NULL;
+        size_t n = 0;
+        if (t) {
+            p = t->prompt;
+            n = t->n_prompt;
+            t->prompt = NULL;
             t->view.prompt_tokens = (int)(n / 4 + 1);
             t->view.context_used += (int)(n / 4 + 1);
             t->view.output_tokens = 0;
             t->prompt_tokens += (uint64_t)t->view.prompt_tokens;
         }
         pthread_mutex_unlock(&c->lock);
-        if (p && t && !end) {
-            answer(t, p, n);
-        }
-        free(p);
-        if (end) {
+        if (!t) {
             return NULL;
         }
+        answer(t, p, n);
+        free(p);
     }
+}
+
+static void *loader(void *arg)
+{
+    load(arg);
+    return engine(arg);
 }
 
 int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
@@ -269,7 +301,14 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
     c->fail = load && strcmp(load, "fail") == 0;
     c->slow = load && strcmp(load, "slow") == 0;
     c->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c->fd < 0 || pthread_create(&c->thread, NULL, engine, c) != 0) {
+    const char *slots = getenv("FAKE_SLOTS");
+    int want = slots ? atoi(slots) : 4;
+    want = want < 1 ? 1 : want > SLOTS_MAX ? SLOTS_MAX : want;
+    while (c->fd >= 0 && c->n_threads < want &&
+           pthread_create(&c->thread[c->n_threads], NULL, c->n_threads ? engine : loader, c) == 0) {
+        c->n_threads++;
+    }
+    if (c->n_threads < want) {
         free(c);
         return err_set(e, QE_IO, "cannot start the scripted engine");
     }
@@ -280,21 +319,26 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
 int conv_end(struct conv *c, struct err *e)
 {
     struct conv_event ev;
-    const bool lost = c->chat && c->chat->messages > 0 && !c->chat->view.saved && disk_full();
+    bool lost = false;
     pthread_mutex_lock(&c->lock);
     c->closing = true;
-    if (c->chat) {
-        atomic_store(&c->chat->stop, true);
+    for (size_t i = 0; i < c->n_chats; i++) {
+        lost = lost || (c->chat[i]->messages > 0 && !c->chat[i]->view.saved && disk_full());
+        atomic_store(&c->chat[i]->stop, true);
     }
-    pthread_cond_signal(&c->wake);
+    pthread_cond_broadcast(&c->wake);
     pthread_mutex_unlock(&c->lock);
-    pthread_join(c->thread, NULL);
+    for (int i = 0; i < c->n_threads; i++) {
+        pthread_join(c->thread[i], NULL);
+    }
     while (conv_next(c, &ev)) {
         conv_event_fini(&ev);
     }
     close(c->fd);
-    free(c->prompt);
-    free(c->chat);
+    for (size_t i = 0; i < c->n_chats; i++) {
+        free(c->chat[i]->prompt);
+        free(c->chat[i]);
+    }
     pthread_mutex_destroy(&c->lock);
     pthread_cond_destroy(&c->wake);
     free(c);
@@ -311,6 +355,13 @@ bool conv_next(struct conv *c, struct conv_event *ev)
     uint64_t count = 0;
     pthread_mutex_lock(&c->lock);
     struct node *k = c->first;
+    while (k && k->ev.chat && k->ev.chat->freed) { /* nobody is told of it any more */
+        c->first = k->next;
+        c->last = k->next ? c->last : NULL;
+        conv_event_fini(&k->ev);
+        free(k);
+        k = c->first;
+    }
     if (k) {
         c->first = k->next;
         c->last = k->next ? c->last : NULL;
@@ -351,12 +402,12 @@ void conv_view_load(const struct conv *c, struct view_load *out)
     memset(out, 0, sizeof *out);
     conv_view_spec(c, &out->spec);
     pthread_mutex_lock(&w->lock);
-    if (w->chat) {
-        out->prompt_tokens = w->chat->prompt_tokens;
-        out->prefilled = out->prompt_tokens;
-        out->prefill_s = (double)out->prefilled / 1000;
-        out->running = atomic_load(&w->chat->busy);
+    for (size_t i = 0; i < w->n_chats; i++) {
+        out->prompt_tokens += w->chat[i]->prompt_tokens;
+        out->running += atomic_load(&w->chat[i]->busy);
     }
+    out->prefilled = out->prompt_tokens;
+    out->prefill_s = (double)out->prefilled / 1000;
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -367,19 +418,21 @@ void conv_view_kv(const struct conv *c, struct view_kv *out)
     memset(out, 0, sizeof *out);
     pthread_mutex_lock(&w->lock);
     if (w->model.ready) {
-        const int used = w->chat ? w->chat->view.context_used : 0;
-        const int tokens = used < 4096 ? used : 4096;
         out->pages = 100;
         out->page_tokens = 64;
         out->page_bytes = 1 << 20;
         out->pages_kept = 5;
-        if (tokens > 0) {
-            out->seq[out->n++] =
-                (struct view_kv_seq){w->chat->view.conversation, tokens, (tokens + 63) / 64,
-                                     atomic_load(&w->chat->busy)};
+        out->pages_free = 100 - 19 - out->pages_kept;
+        for (size_t i = 0; i < w->n_chats && i < 4; i++) {
+            const struct chat *t = w->chat[i];
+            const int tokens = t->view.context_used < 1024 ? t->view.context_used : 1024;
+            if (tokens > 0 && !t->freed) {
+                out->seq[out->n++] = (struct view_kv_seq){
+                    t->view.conversation, tokens, (tokens + 63) / 64, atomic_load(&t->busy)};
+                out->pages_free -= (tokens + 63) / 64;
+            }
         }
         out->seq[out->n++] = (struct view_kv_seq){8, 1200, 19, false};
-        out->pages_free = 100 - 19 - out->pages_kept - (tokens + 63) / 64;
     }
     pthread_mutex_unlock(&w->lock);
 }
@@ -397,27 +450,38 @@ struct chat *chat_create(struct conv *c)
     struct chat *t = mem_zalloc(sizeof *t);
     t->conv = c;
     snprintf(t->settings, sizeof t->settings, "settings:");
-    c->chat = t;
+    pthread_mutex_lock(&c->lock);
+    if (c->n_chats == CHATS_MAX) {
+        abort(); /* a test that needs more */
+    }
+    c->chat[c->n_chats++] = t;
+    pthread_mutex_unlock(&c->lock);
     return t;
 }
 
 void chat_free(struct chat *t)
 {
-    atomic_store(&t->stop, true); /* conv_close frees it, after its thread */
+    atomic_store(&t->stop, true); /* conv_end frees it, after its threads */
+    pthread_mutex_lock(&t->conv->lock);
+    t->freed = true;
+    pthread_mutex_unlock(&t->conv->lock);
 }
 
 int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
 {
     pthread_mutex_lock(&t->conv->lock);
-    bool full = t->conv->prompt != NULL;
+    const bool full = t->prompt != NULL;
+    pthread_mutex_unlock(&t->conv->lock);
     if (!full) {
+        post(t->conv, (struct conv_event){.kind = CE_QUEUED, .chat = t}, "", 0);
+        pthread_mutex_lock(&t->conv->lock);
         atomic_store(&t->stop, false);
         atomic_store(&t->busy, true);
-        t->conv->prompt = mem_strndup(text, n);
-        t->conv->n_prompt = n;
-        pthread_cond_signal(&t->conv->wake);
+        t->prompt = mem_strndup(text, n);
+        t->n_prompt = n;
+        pthread_cond_broadcast(&t->conv->wake);
+        pthread_mutex_unlock(&t->conv->lock);
     }
-    pthread_mutex_unlock(&t->conv->lock);
     return full ? err_set(e, QE_BUSY, "a message is waiting already") : 0;
 }
 
