@@ -33,7 +33,9 @@ tell() {
 }
 
 size=80x24 args= env= script=$src/tests/golden/screens.qs
-t new-session -d -s keep sleep 100000 # the server stays between programs
+# The server stays between programs.
+t new-session -d -s keep 'exec sleep 100000' \; set-option -g remain-on-exit on \; \
+    set-option -g status off
 fresh() { # an empty home
     rm -rf "$roof/home"
     mkdir -p "$roof/home/work"
@@ -50,12 +52,16 @@ begin() {
     t new-session -d -s q -x "$w" -y "$h" -c "$roof/home/work" \
         env -i PATH="$PATH" HOME="$roof/home" TZ=UTC LC_ALL=C.UTF-8 SHELL=/bin/sh \
         TERM=tmux-256color ASAN_OPTIONS="$ASAN_OPTIONS" UBSAN_OPTIONS="$UBSAN_OPTIONS" $env \
-        "$quasar" --engine script:s.qs $args \; set-option -g window-size manual \; \
-        set-option -g remain-on-exit on \; set-option -g status off \; resize-window -t q -x "$w" -y "$h" >/dev/null
+        "$quasar" --engine script:s.qs $args \; resize-window -t q -x "$w" -y "$h" >/dev/null
 }
 leave() {
-    t kill-session -t q 2>/dev/null
-    if [ -n "${ctl:-}" ]; then exec {ctl}>&- {rep}>&-; fi
+    local p
+    if [ -n "${ctl:-}" ]; then
+        p=$(t display-message -t q -p '#{pane_pid}')
+        t kill-session -t q
+        tail --pid="${p:-1}" -s 0.02 -f /dev/null # until it has written what it had to
+        exec {ctl}>&- {rep}>&-
+    fi
     ctl= rep=
 }
 

@@ -255,6 +255,9 @@ void vclock_sleep(int64_t ns, const char *name)
     pthread_cond_init(&w.wake, NULL);
     pthread_mutex_lock(&v.lock);
     if (!v.let_go) {
+        if (name && v.granted == NEVER) {
+            v.granted = atomic_load(&v.now) + 100000000; /* others have timers for ever */
+        }
         begin_wait(&w);
         while (!w.woken) {
             pthread_cond_wait(&w.wake, &v.lock);

@@ -20,7 +20,7 @@
  * one line into the report file (a FIFO too) when all that follows from it has been done
  * and drawn, "quiet MS", or "quiet MS hold NAME" while a sleeper waits for `go`:
  *   advance TIME   so much more (500ms, 2s)
- *   run            until nothing is due any more
+ *   run            until nothing is due any more, or 100 ms after a hold began
  *   go             ends the hold, then as run
  *   input N        until N bytes in all have come from the terminal
  *   size CxR       until the terminal has that size and the screen follows
