@@ -135,6 +135,22 @@ int catalog_turns(struct catalog *c, int64_t conv, catalog_turn_fn fn, void *ctx
 /* Those from the first to a turn (0: to the leaf). */
 int catalog_path(struct catalog *c, int64_t conv, int64_t turn, catalog_turn_fn fn, void *ctx,
                  struct err *e);
+/* A branch: what is said after some turn that more than one other follows. */
+struct catalog_branch {
+    int number;       /* from 1, in the order they were begun; 1 is the one from the first turn */
+    size_t from;      /* the number of the one that it leaves; 0: none */
+    int64_t tip;      /* its last answer */
+    int turns;        /* questions of its own */
+    const char *head; /* the beginning of the first of them */
+    bool current;     /* the conversation stands on it */
+};
+#define CATALOG_HEAD_MOST 80
+/* Those with an answer, oldest first. */
+int catalog_branches(struct catalog *c, int64_t conv,
+                     bool (*fn)(void *ctx, const struct catalog_branch *b), void *ctx,
+                     struct err *e);
+/* Bytes of the catalogue itself, and of all saved states. */
+int catalog_sizes(struct catalog *c, uint64_t *text, uint64_t *state, struct err *e);
 /* Turns whose text holds all the words, best first. */
 int catalog_search(struct catalog *c, const char *words, int limit,
                    bool (*fn)(void *ctx, int64_t conv, const struct catalog_turn *t), void *ctx,

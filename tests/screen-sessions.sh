@@ -46,7 +46,12 @@ wait_for 'got 5 bytes'
 key F4
 wait_for '^ conversations: '
 must '^ > locked away +2 turns  2 min ago  text only  pinned'
-must '^   An old question\? +1 turn  3 days ago  state saved'
+must '^   An old question\? +1 turn  3 days ago  state saved, 4 K'
+must '^   ├ main +1 turn \*'
+must '^   └ main~2: Another way\? +1 turn$'
+must '^ disk 41.0 of 200 G'
+must '^ text 0.2 G  state 40.8 G'
+must '2 min ago  text only  pinned  elsewhere'
 must '^   bad ␛\[2J title +9 days ago  text only'
 key Enter
 wait_for 'conversation 8 is open in another quasar'
@@ -54,7 +59,7 @@ must 'got 5 bytes'
 text /sessions
 key Enter
 wait_for '^ conversations: '
-text OLD
+text old
 wait_for '^ > An old question'
 must_not 'locked away'
 key Enter
@@ -65,13 +70,13 @@ say 'count it'
 wait_for '2 messages were before'
 key F4
 wait_for '^ conversations: '
-key Up
+key Down
 wait_for '^ > An old'
 key Enter
 wait_for 'that is the conversation on the screen'
 key F4
 wait_for '^ conversations: '
-text nothing
+text nozthing
 wait_for 'nothing found'
 key Enter
 wait_for '── idle'
@@ -79,6 +84,59 @@ key C-d
 wait_for '^rc=0'
 must '^quasar --resume 7'
 result 'the list: choose, narrow, go on, refuse'
+
+begin 80 24
+key F4
+wait_for '^ conversations: '
+key Down
+key Down
+key Down
+wait_for '^ > └ main~2'
+key Enter
+wait_for '│ The other answer\.'
+key F4
+wait_for '^ conversations: '
+must '^   An old question\? .*  \*$'
+key Down
+key M-r
+wait_for '^ new name:'
+text taken
+key Enter
+wait_for 'is named "taken" already'
+key M-r
+text fine
+wait_for '^ new name: fine'
+key Enter
+wait_for 'it is called fine now'
+key M-p
+wait_for 'pinned: its saved state goes last'
+key M-f
+wait_for 'the same key again forgets'
+key M-f
+wait_for 'its saved state is gone, 4.1K bytes'
+key Escape
+wait_not '^ conversations: '
+key C-d
+wait_for '^rc=0'
+begin 200 60
+wait_for '^ SESSIONS  F4 chooses'
+must '^   locked away .*│'
+key F4
+wait_for '^ conversations:  type to find'
+text another
+wait_for '^ > An old question'
+key M-Enter
+wait_for '\[2\] An old question\?  \[main\]'
+key C-x
+key o
+key F4
+wait_for '^ conversations:'
+key Down
+key Enter
+wait_for '▸\[2\]'
+key C-d
+wait_for '^rc=0'
+result 'a tree of branches, names, pins, states; docked; in another pane'
 
 # ---- what cannot be saved ----
 args=
@@ -93,7 +151,7 @@ wait_for 'this conversation is not saved: the disk is full; /new again'
 must 'got 5 bytes'
 key F4
 wait_for '^ conversations: '
-key Up
+key Down
 wait_for '^ > An old'
 key Enter
 wait_for 'is not saved: the disk is full; choosing that one again'
@@ -117,13 +175,13 @@ say again
 wait_for 'not saved'
 key F4
 wait_for '^ conversations: '
-key Up
+key Down
 wait_for '^ > An old'
 key Enter
 wait_for 'choosing that one again'
 key F4
 wait_for '^ conversations: '
-key Up
+key Down
 wait_for '^ > An old'
 key Enter
 wait_for '│ An old answer'

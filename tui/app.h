@@ -30,13 +30,6 @@ enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND, OV_SESSIONS, OV_STATS, OV_
 #define LEAVE_NEW   (-1) /* for a new conversation, not a stored one of a number */
 #define LEAVE_CLOSE (-2) /* the pane goes */
 
-/* A stored conversation in the list. */
-struct stored {
-    int64_t id;
-    char *title;
-    char facts[96];
-};
-
 struct app;
 
 struct pane {
@@ -47,6 +40,7 @@ struct pane {
     struct status status;
     char *name;   /* what the conversation is called; NULL: nothing yet */
     char *branch; /* "[main]"; NULL: not known */
+    bool renamed; /* they are not what the store says any more */
 
     struct message *queue; /* typed while the model answers */
     size_t n_queue, cap_queue;
@@ -61,7 +55,8 @@ struct pane {
     size_t n_messages;     /* that the conversation consists of */
     bool said;             /* this turn will be part of it */
 
-    int64_t leave_to;    /* where the user goes once all is on disk; 0: stays */
+    int64_t leave_tip; /* the branch's last turn, where leave_to is a stored one; 0: as it stands */
+    int64_t leave_to;  /* where the user goes once all is on disk; 0: stays */
     int64_t leave_asked; /* where to it was said that something is not */
     bool stored_known;   /* CE_STORED came … */
     struct buf stored;   /* … with this */
@@ -119,8 +114,8 @@ struct app {
     struct text_rows panel; /* as last drawn */
     bool no_panel;          /* the user closed it */
 
-    struct stored *stored; /* OV_SESSIONS, latest first */
-    size_t n_stored;
+    struct sessions *sessions; /* the list of stored conversations */
+    bool no_list;              /* the user closed it where it is docked */
 
     struct buf note; /* one line for the user, until the next key */
     enum role note_role;
@@ -207,8 +202,9 @@ void turn_clock(char out[8], int64_t seconds);
 /* A pane without a composer, of a new conversation. */
 struct pane *pane_create(struct app *a);
 void pane_free(struct pane *p);
-/* Fills the transcript from a stored conversation and goes on with it. */
-int pane_resume(struct pane *p, int64_t conversation, struct err *e);
+/* Fills the transcript from a stored conversation and goes on with it, on the branch that ends
+ * with a turn (0: where it stands). */
+int pane_resume(struct pane *p, int64_t conversation, int64_t tip, struct err *e);
 /* Shows lines (NULL: none) as notices. */
 void pane_notices(struct pane *p, const char *lines);
 /* What the screen opens with. */
@@ -216,7 +212,7 @@ int pane_open_first(struct pane *p, struct err *e);
 /* Leaves the conversation for LEAVE_NEW or a stored one, or (LEAVE_CLOSE) for good. What could
  * not be saved is tried again first; if that fails the user is told, and asking once more leaves
  * all the same. */
-void pane_leave(struct pane *p, int64_t to);
+void pane_leave(struct pane *p, int64_t to, int64_t tip);
 /* Does what the answer of chat_flush allows. Not while a line editor waits for a key. */
 void pane_settle(struct pane *p);
 /* Asks the store what the conversation and its branch are called. */
@@ -263,15 +259,22 @@ void find_close(struct pane *p);
 /* Over the activity rule. */
 void find_draw(const struct app *a, int y);
 
-/* sessions.c */
+/* sessions.c: the stored conversations, as a tree with their branches */
+/* Gives the keys to the list (OV_SESSIONS), which is read anew; closes it when it has them. */
 void sessions_open(struct app *a);
-/* As overlay_list. */
-size_t sessions_list(const struct app *a, const char **entry, const char **help, size_t max);
-/* Goes on with the i-th of the list, from the latest. */
-void sessions_pick(struct app *a, size_t i);
 void sessions_free(struct app *a);
+/* Reads the list again if something changed and it is on the screen. */
+void sessions_refresh(struct app *a);
+/* What is stored changed. */
+void sessions_stale(struct app *a);
 /* Goes on with a stored conversation, as command_new. */
-void sessions_go_on(struct pane *p, int64_t id);
+void sessions_go_on(struct pane *p, int64_t id, int64_t tip);
+/* Keys of the list; true when it was one. */
+bool sessions_key(struct app *a, const struct key *k);
+/* view_sessions.c */
+void sessions_draw(struct app *a, const struct rect *r, bool docked);
+/* What its keys are. */
+void sessions_hints(const struct app *a, int y, int x, int width);
 
 /* branch.c */
 /* Each of the question at the selection, or the last (turn 0), or of a number from 1. */

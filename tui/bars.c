@@ -322,6 +322,10 @@ void bars_hints(const struct app *a, int y, int width)
     const bool rest = p->status.phase == P_IDLE || p->status.phase == P_LOADING;
     const char *const *h = p->focus ? focus : rest ? idle : busy;
     const char *esc = escape_hint(a);
+    if (a->overlay == OV_SESSIONS && width >= LAYOUT_LIST_FROM) {
+        sessions_hints(a, y, 0, width);
+        return;
+    }
     text_blank(th, y, 0, width);
     int x = 1;
     if (esc[0] && !rest) {

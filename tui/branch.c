@@ -126,6 +126,7 @@ void branch_take(struct pane *p)
     }
     branch_forget(p);
     chat_rewind(p->chat, p->fork_keep);
+    p->renamed = true;
     transcript_cut(p->transcript, p->fork_keep);
     if (p->n_messages > p->fork_keep) {
         struct view_chat v;

@@ -330,6 +330,7 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
             dispatch_key(&a, &k);
         }
         settle_panes(&a);
+        sessions_refresh(&a);
     }
     term_close();
     if (a.failed.code) {

@@ -240,12 +240,16 @@ static void new_chat(struct app *a)
         app_note(a, R_WARN, "the model is at work; stop it first (Esc)");
         return;
     }
-    pane_leave(a->cur, LEAVE_NEW);
+    pane_leave(a->cur, LEAVE_NEW, 0);
 }
 
 void command_new(struct pane *p)
 {
     chat_clear(p->chat);
+    free(p->name);
+    free(p->branch);
+    p->name = p->branch = NULL;
+    p->renamed = true;
     p->n_messages = 0;
     branch_forget(p);
     p->fresh = true; /* the engine's side follows when it gets to it */

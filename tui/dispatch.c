@@ -138,11 +138,7 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         screen_panel(a);
         break;
     case ACT_SESSIONS:
-        if (a->overlay == OV_SESSIONS) {
-            a->overlay = OV_NONE;
-        } else {
-            sessions_open(a);
-        }
+        sessions_open(a);
         break;
     case ACT_PANE_BELOW:
     case ACT_PANE_BESIDE:

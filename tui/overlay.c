@@ -36,8 +36,6 @@ size_t overlay_list(struct app *a, const char **entry, const char **help, size_t
     size_t n = 0;
     if (a->overlay == OV_HISTORY) {
         n = list_history(a, entry, help, max);
-    } else if (a->overlay == OV_SESSIONS) {
-        n = sessions_list(a, entry, help, max);
     }
     if (n && a->pick >= n) {
         a->pick = n - 1;
@@ -73,7 +71,10 @@ static bool list_key(struct app *a, const struct key *k)
     if (a->overlay == OV_FIND) {
         return find_key(a, k);
     }
-    if (a->overlay != OV_HISTORY && a->overlay != OV_SESSIONS) {
+    if (a->overlay == OV_SESSIONS) {
+        return sessions_key(a, k);
+    }
+    if (a->overlay != OV_HISTORY) {
         return false;
     }
     const char *entry[16];
@@ -83,10 +84,6 @@ static bool list_key(struct app *a, const struct key *k)
     } else if (k->type == K_DOWN) {
         a->pick -= a->pick > 0;
     } else if (k->type == K_ENTER || k->type == K_TAB) {
-        if (a->overlay == OV_SESSIONS) {
-            sessions_pick(a, a->pick);
-            return true;
-        }
         size_t n = overlay_list(a, entry, help, 10);
         if (n) {
             const char *s = entry[n - 1 - a->pick];

@@ -7,6 +7,46 @@
 
 #include "base/mem.h"
 #include "tui/app.h"
+#include "tui/text.h"
+
+#define BRANCH_CELLS 24 /* of a branch's first question, in its name */
+
+static bool take_title(void *ctx, const struct conv_stored *s)
+{
+    struct pane *p = ctx;
+    free(p->name);
+    p->name = s->title && s->title[0] ? mem_strdup(s->title) : NULL;
+    return false;
+}
+
+static bool take_branch(void *ctx, const struct conv_branch *b)
+{
+    struct pane *p = ctx;
+    if (b->current) {
+        struct buf s = BUF_INIT;
+        if (b->number == 1) {
+            buf_adds(&s, "[main]");
+        } else {
+            size_t n = strlen(b->head);
+            n = text_fit(b->head, n, BRANCH_CELLS);
+            buf_printf(&s, "[main~%d: %.*s]", b->number, (int)n, b->head);
+        }
+        free(p->branch);
+        p->branch = buf_take(&s);
+    }
+    return true;
+}
+
+/* What a stored conversation and the branch that it stands on are called. */
+static void pane_names_of(struct pane *p, int64_t conversation)
+{
+    free(p->branch);
+    p->branch = NULL;
+    p->renamed = false;
+    if (conv_get(p->app->conv, conversation, take_title, p, NULL) == 0) {
+        (void)conv_branches(p->app->conv, &conversation, 1, take_branch, p, NULL);
+    }
+}
 
 struct pane *pane_create(struct app *a)
 {
@@ -77,9 +117,13 @@ static void show_turn(void *ctx, const struct conv_turn *turn)
     p->n_messages = transcript_kept(p->transcript, p->n_messages);
 }
 
-int pane_resume(struct pane *p, int64_t conversation, struct err *e)
+int pane_resume(struct pane *p, int64_t conversation, int64_t tip, struct err *e)
 {
-    return chat_resume(p->chat, conversation, show_turn, p, e);
+    const int rc = chat_resume_at(p->chat, conversation, tip, show_turn, p, e);
+    if (rc == 0) {
+        pane_names_of(p, conversation);
+    }
+    return rc;
 }
 
 void pane_notices(struct pane *p, const char *lines)
@@ -98,7 +142,7 @@ int pane_open_first(struct pane *p, struct err *e)
     const struct tui_opts *o = p->app->opts;
     if (o->resume > 0) {
         struct err why = ERR_INIT;
-        const int rc = pane_resume(p, o->resume, &why);
+        const int rc = pane_resume(p, o->resume, 0, &why);
         if (rc < 0 && o->must_resume) {
             *e = why;
             return rc;
@@ -117,7 +161,7 @@ int pane_open_first(struct pane *p, struct err *e)
 
 /* ---- leaving a conversation ---------------------------------------------- */
 
-static void leave(struct pane *p, int64_t to)
+static void leave(struct pane *p, int64_t to, int64_t tip)
 {
     p->leave_asked = 0;
     if (to == LEAVE_CLOSE) {
@@ -125,18 +169,19 @@ static void leave(struct pane *p, int64_t to)
     } else if (to == LEAVE_NEW) {
         command_new(p);
     } else {
-        sessions_go_on(p, to);
+        sessions_go_on(p, to, tip);
     }
 }
 
-void pane_leave(struct pane *p, int64_t to)
+void pane_leave(struct pane *p, int64_t to, int64_t tip)
 {
     struct view_chat v;
     chat_view(p->chat, &v);
     if (p->fresh || v.saved || p->leave_asked == to) {
-        leave(p, to);
+        leave(p, to, tip);
     } else {
         p->leave_to = to;
+        p->leave_tip = tip;
         chat_flush(p->chat);
     }
 }
@@ -157,7 +202,7 @@ void pane_settle(struct pane *p)
         return; /* something was said meanwhile: the user stays */
     }
     if (p->stored.len == 0) {
-        leave(p, to);
+        leave(p, to, p->leave_tip);
         return;
     }
     p->leave_asked = to;
@@ -173,5 +218,9 @@ void pane_settle(struct pane *p)
 
 void pane_names(struct pane *p)
 {
-    (void)p;
+    struct view_chat v;
+    chat_view(p->chat, &v);
+    if (v.conversation > 0) {
+        pane_names_of(p, v.conversation);
+    }
 }

@@ -54,6 +54,7 @@ struct pane *panes_split(struct app *a, bool beside)
     p->fresh = true;
     p->composer = free_composer(a);
     composer_clear(p->composer);
+    p->renamed = true;
     p->status = a->cur->status;
     p->status.phase = p->status.phase == P_LOADING ? P_LOADING : P_IDLE;
     memmove(a->panes + at + 1, a->panes + at, (a->n_panes - at) * sizeof(struct pane *));
@@ -102,7 +103,7 @@ void panes_close(struct app *a)
     if (a->n_panes < 2) {
         app_note(a, R_WARN, "this is the only pane; ^D quits");
     } else if (may_close(a->cur)) {
-        pane_leave(a->cur, LEAVE_CLOSE);
+        pane_leave(a->cur, LEAVE_CLOSE, 0);
     }
 }
 
@@ -120,7 +121,7 @@ void panes_only(struct app *a)
     }
     for (size_t i = 0; i < n; i++) {
         if (may_close(others[i])) {
-            pane_leave(others[i], LEAVE_CLOSE);
+            pane_leave(others[i], LEAVE_CLOSE, 0);
         }
     }
 }

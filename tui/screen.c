@@ -30,6 +30,7 @@ static void make_layout(const struct app *a, int composer_rows, struct layout *l
         .composer_rows = composer_rows,
         .queued = (int)(p->n_queue < 100 ? p->n_queue : 100),
         .panel = side_panel(a) ? PANEL_WIDTH : 0,
+        .list = a->sessions && !a->no_list && a->overlay != OV_HELP,
     };
     layout_make(&w, l);
 }
@@ -108,7 +109,7 @@ static void draw_list(struct app *a, const struct layout *l)
     const int bar = bar_row(l);
     int most = l->body.rows - 1 < LIST_MAX ? l->body.rows - 1 : LIST_MAX;
     size_t n = most > 0 ? overlay_list(a, entry, help, (size_t)most) : 0;
-    const bool asks = a->overlay == OV_HISTORY || a->overlay == OV_SESSIONS;
+    const bool asks = a->overlay == OV_HISTORY;
     if (n == 0 && !asks) {
         return;
     }
@@ -139,9 +140,7 @@ static void draw_list(struct app *a, const struct layout *l)
     }
     if (asks) {
         char label[160];
-        snprintf(label, sizeof label, " %s: %.100s ",
-                 a->overlay == OV_HISTORY ? "history" : "conversations",
-                 a->query.data ? a->query.data : "");
+        snprintf(label, sizeof label, " history: %.100s ", a->query.data ? a->query.data : "");
         text_blank(&a->theme, bar, 0, COLS);
         int x = text_put(&a->theme, bar, 0, COLS, R_STRONG, label);
         if (n == 0) {
@@ -303,6 +302,13 @@ static void draw_body(struct app *a, const struct layout *l)
         draw_panel(a, &whole, false);
         return;
     }
+    if (a->overlay == OV_SESSIONS && l->list.cols == 0) {
+        sessions_draw(a, &whole, false);
+        return;
+    }
+    if (l->list.cols > 0) {
+        sessions_draw(a, &l->list, true);
+    }
     for (size_t i = 0; i < a->n_panes; i++) {
         if (l->pane[i].rows > 0) {
             draw_pane(a, l, i);
@@ -369,7 +375,7 @@ static void draw_all(struct app *a)
     draw_over(a, &l);
     int cx = 3 + cur_col;
     move(cy, cx < COLS ? cx : COLS - 1);
-    curs_set(a->cur->focus || a->overlay == OV_HELP ? 0 : 1);
+    curs_set(a->cur->focus || a->overlay == OV_HELP || a->overlay == OV_SESSIONS ? 0 : 1);
 }
 
 void screen_draw(struct app *a)

@@ -1,99 +1,256 @@
-/* The list of stored conversations, latest first, narrowed by what is typed: Enter
- * goes on with the chosen one. The screen leaves its own only when that worked. */
+/* The list of stored conversations: read from the store, narrowed by what is typed, and what
+ * its keys do. A conversation's branches are asked for when it comes into view. The screen
+ * leaves its own conversation only when the other one could be had. */
 #include "config.h"
+#include "tui/sessions.h"
 
+#include <curses.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
-#include "tui/app.h"
+#include "tui/fuzzy.h"
+#include "tui/layout.h"
 
-#define LISTED 1000
+#define LISTED 5000
+#define AHEAD  64 /* conversations whose branches are asked for at a time */
 
-static void age_text(int64_t seconds, char out[24])
+static struct sessions *list_of(struct app *a)
 {
-    if (seconds < 3600) {
-        snprintf(out, 24, "%d min ago", seconds > 0 ? (int)(seconds / 60) : 0);
-    } else if (seconds < 2 * 86400) {
-        snprintf(out, 24, "%d h ago", (int)(seconds / 3600));
-    } else {
-        snprintf(out, 24, "%d days ago", (int)(seconds / 86400 % 100000));
+    if (!a->sessions) {
+        a->sessions = mem_zalloc(sizeof *a->sessions);
+        a->sessions->stale = true;
     }
+    return a->sessions;
 }
 
-static bool take(void *ctx, const struct conv_stored *s)
+/* ---- reading ---- */
+
+static void forget_branches(struct stored *k)
 {
-    struct app *a = ctx;
-    a->stored = mem_realloc(a->stored, (a->n_stored + 1) * sizeof *a->stored);
-    struct stored *k = &a->stored[a->n_stored++];
-    char age[24];
-    age_text(clock_wall() - s->updated, age);
-    *k = (struct stored){.id = s->id, .title = mem_strdup(s->title ? s->title : "")};
-    int n = 0;
-    if (s->turns >= 0) {
-        n = snprintf(k->facts, sizeof k->facts, "%d turn%s  ", s->turns, s->turns == 1 ? "" : "s");
+    for (size_t i = 0; i < k->n_branches; i++) {
+        free(k->branch[i].head);
     }
-    snprintf(k->facts + n, sizeof k->facts - (size_t)n, "%s  %s%s", age,
-             s->state_bytes > 0 ? "state saved" : "text only", s->pinned ? "  pinned" : "");
-    return true;
+    free(k->branch);
+    k->branch = NULL;
+    k->n_branches = 0;
+}
+
+static void drop_all(struct sessions *s)
+{
+    for (size_t i = 0; i < s->n_stored; i++) {
+        free(s->stored[i].title);
+        forget_branches(&s->stored[i]);
+    }
+    free(s->stored);
+    s->stored = NULL;
+    s->n_stored = 0;
+    s->n_rows = 0;
 }
 
 void sessions_free(struct app *a)
 {
-    for (size_t i = 0; i < a->n_stored; i++) {
-        free(a->stored[i].title);
+    if (a->sessions) {
+        drop_all(a->sessions);
+        free(a->sessions->row);
+        free(a->sessions);
+        a->sessions = NULL;
     }
-    free(a->stored);
-    a->stored = NULL;
-    a->n_stored = 0;
+}
+
+static bool take(void *ctx, const struct conv_stored *v)
+{
+    struct sessions *s = ctx;
+    if ((s->n_stored & (s->n_stored - 1)) == 0) {
+        const size_t cap = s->n_stored ? 2 * s->n_stored : 1;
+        s->stored = mem_realloc(s->stored, cap * sizeof *s->stored);
+    }
+    s->stored[s->n_stored++] = (struct stored){.id = v->id,
+                                               .updated = v->updated,
+                                               .state_bytes = v->state_bytes,
+                                               .title = mem_strdup(v->title ? v->title : ""),
+                                               .turns = v->turns,
+                                               .pinned = v->pinned};
+    return true;
+}
+
+static bool take_branch(void *ctx, const struct conv_branch *b)
+{
+    struct sessions *s = ctx;
+    for (size_t i = 0; i < s->n_stored; i++) {
+        struct stored *k = &s->stored[i];
+        if (k->id == b->conversation) {
+            k->branch = mem_realloc(k->branch, (k->n_branches + 1) * sizeof *k->branch);
+            k->branch[k->n_branches++] = (struct stored_branch){.tip = b->tip,
+                                                                .number = b->number,
+                                                                .from = b->from,
+                                                                .turns = b->turns,
+                                                                .head = mem_strdup(b->head),
+                                                                .current = b->current};
+            break;
+        }
+    }
+    return true;
+}
+
+void stored_branch_name(const struct stored_branch *b, char out[64])
+{
+    if (b->number == 1) {
+        snprintf(out, 64, "main");
+    } else {
+        snprintf(out, 64, "main~%d: %s", b->number, b->head);
+        size_t n = strlen(out); /* cut between characters */
+        while (n == 63 && n > 0 && ((unsigned char)out[n - 1] & 0xC0) == 0x80) {
+            out[--n] = 0;
+        }
+    }
+}
+
+size_t stored_pane(const struct app *a, int64_t id)
+{
+    for (size_t i = 0; i < a->n_panes; i++) {
+        struct view_chat v;
+        chat_view(a->panes[i]->chat, &v);
+        if (!a->panes[i]->fresh && v.conversation == id) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+/* What a conversation fits the query with; negative: not at all. */
+static int fits(const char *query, const struct stored *k)
+{
+    int best = fuzzy_score(query, k->title);
+    for (size_t i = 0; i < k->n_branches && query[0]; i++) {
+        const int score = fuzzy_score(query, k->branch[i].head);
+        best = score > best ? score : best;
+    }
+    return best;
+}
+
+static void make_rows(struct app *a)
+{
+    struct sessions *s = a->sessions;
+    const char *query =
+        s->naming || !a->query.data || a->overlay != OV_SESSIONS ? "" : a->query.data;
+    struct fuzzy_hit *hit = mem_array(s->n_stored + 1, sizeof *hit);
+    size_t n = 0;
+    size_t rows = 0;
+    for (size_t i = 0; i < s->n_stored; i++) {
+        const int score = fits(query, &s->stored[i]);
+        if (score >= 0) {
+            hit[n++] = (struct fuzzy_hit){i, score};
+            rows += 1 + (s->stored[i].n_branches > 1 ? s->stored[i].n_branches : 0);
+        }
+    }
+    if (query[0]) {
+        fuzzy_sort(hit, n);
+    }
+    s->row = mem_realloc(s->row, (rows + 1) * sizeof *s->row);
+    s->n_rows = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct stored *k = &s->stored[hit[i].index];
+        s->row[s->n_rows++] = (struct stored_row){hit[i].index, -1};
+        for (size_t b = 0; k->n_branches > 1 && b < k->n_branches; b++) {
+            s->row[s->n_rows++] = (struct stored_row){hit[i].index, (int)b};
+        }
+    }
+    free(hit);
+    s->pick = s->pick < s->n_rows ? s->pick : s->n_rows ? s->n_rows - 1 : 0;
+}
+
+/* Asks for the branches of what is about to be seen. */
+static void look_closer(struct app *a)
+{
+    struct sessions *s = a->sessions;
+    int64_t id[AHEAD];
+    size_t n = 0;
+    for (size_t i = s->top; i < s->n_rows && i < s->top + AHEAD; i++) {
+        struct stored *k = &s->stored[s->row[i].stored];
+        if (!k->known) {
+            k->known = true;
+            k->elsewhere = conv_elsewhere(a->conv, k->id);
+            id[n++] = k->id;
+        }
+    }
+    struct err e = ERR_INIT;
+    if (n > 0 && conv_branches(a->conv, id, n, take_branch, s, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    }
+    if (n > 0) {
+        make_rows(a);
+    }
+}
+
+/* Reads the list; false: it cannot be, which is told when asked for. */
+static bool read_list(struct app *a, bool asked)
+{
+    struct sessions *s = list_of(a);
+    struct err e = ERR_INIT;
+    const int64_t was = s->pick < s->n_rows ? s->stored[s->row[s->pick].stored].id : 0;
+    drop_all(s);
+    s->stale = false;
+    const int rc = conv_list(a->conv, LISTED, take, s, &e);
+    s->disk_known = rc == 0 && conv_disk(a->conv, &s->disk, NULL) == 0;
+    s->read_at = (int64_t)time(NULL);
+    if (rc < 0 && asked) {
+        app_note(a, R_BAD, "%s", e.msg);
+    }
+    make_rows(a);
+    for (size_t i = 0; i < s->n_rows && was; i++) {
+        s->pick = s->stored[s->row[i].stored].id == was && s->row[i].branch < 0 ? i : s->pick;
+    }
+    look_closer(a);
+    return rc == 0;
+}
+
+void sessions_stale(struct app *a)
+{
+    list_of(a)->stale = true;
+}
+
+static bool docked(const struct app *a)
+{
+    return COLS >= LAYOUT_LIST_FROM && LINES >= LAYOUT_SIDE_ROWS && !a->no_list;
+}
+
+void sessions_refresh(struct app *a)
+{
+    struct sessions *s = list_of(a);
+    if (s->stale && (docked(a) || a->overlay == OV_SESSIONS)) {
+        (void)read_list(a, false);
+        a->dirty = true;
+    }
 }
 
 void sessions_open(struct app *a)
 {
-    struct err e = ERR_INIT;
-    sessions_free(a);
-    const int rc = conv_list(a->conv, LISTED, take, a, &e);
-    if (rc < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
-    } else if (a->n_stored == 0) {
+    struct sessions *s = list_of(a);
+    if (a->overlay == OV_SESSIONS) {
+        a->overlay = OV_NONE;
+        return;
+    }
+    buf_truncate(&a->query, 0);
+    s->n_rows = s->pick = s->top = 0;
+    s->naming = false;
+    s->forgetting = 0;
+    if (!read_list(a, true)) {
+        return;
+    }
+    if (s->n_stored == 0) {
         app_note(a, R_TEXT, "no conversation is stored yet");
-    } else {
-        a->overlay = OV_SESSIONS;
-        a->pick = 0;
-        buf_truncate(&a->query, 0);
+        return;
     }
+    a->no_list = false;
+    a->overlay = OV_SESSIONS;
 }
 
-/* The i-th of those that match, or NULL. */
-static const struct stored *match(const struct app *a, size_t i)
-{
-    const char *query = a->query.data ? a->query.data : "";
-    for (size_t k = 0; k < a->n_stored; k++) {
-        if (strcasestr(a->stored[k].title, query) && i-- == 0) {
-            return &a->stored[k];
-        }
-    }
-    return NULL;
-}
+/* ---- going on ---- */
 
-size_t sessions_list(const struct app *a, const char **entry, const char **help, size_t max)
-{
-    size_t n = 0;
-    while (n < max && match(a, n)) {
-        n++;
-    }
-    for (size_t i = 0; i < n; i++) { /* the latest stands lowest */
-        const struct stored *k = match(a, n - 1 - i);
-        entry[i] = k->title[0] ? k->title : "(nothing was said)";
-        help[i] = k->facts;
-    }
-    return n;
-}
-
-void sessions_go_on(struct pane *p, int64_t id)
+void sessions_go_on(struct pane *p, int64_t id, int64_t tip)
 {
     struct err e = ERR_INIT;
     struct transcript *was = p->transcript;
@@ -101,7 +258,7 @@ void sessions_go_on(struct pane *p, int64_t id)
     find_close(p);
     p->transcript = transcript_create();
     p->n_messages = 0;
-    if (pane_resume(p, id, &e) < 0) {
+    if (pane_resume(p, id, tip, &e) < 0) {
         transcript_free(p->transcript);
         p->transcript = was;
         p->n_messages = n;
@@ -113,26 +270,171 @@ void sessions_go_on(struct pane *p, int64_t id)
     p->fresh = false;
     p->focus = false;
     transcript_notice(p->transcript, R_DIM, "resumed; F4 goes to another conversation");
+    sessions_stale(p->app);
 }
 
-void sessions_pick(struct app *a, size_t i)
+static void choose(struct app *a, bool beside)
 {
-    const struct stored *k = match(a, i);
+    struct sessions *s = a->sessions;
     a->overlay = OV_NONE;
+    if (s->pick >= s->n_rows) {
+        return;
+    }
+    const struct stored_row row = s->row[s->pick];
+    const struct stored *k = &s->stored[row.stored];
+    const int64_t tip = row.branch >= 0 ? k->branch[row.branch].tip : 0;
+    const bool stands = row.branch < 0 || k->branch[row.branch].current;
+    const size_t shown = stored_pane(a, k->id);
+    if (shown > 0 && stands) {
+        if (a->panes[shown - 1] == a->cur) {
+            app_note(a, R_TEXT, "that is the conversation on the screen");
+        } else {
+            panes_focus(a, a->panes[shown - 1]);
+        }
+        return;
+    }
+    if (shown > 0) { /* another branch: where the conversation is */
+        panes_focus(a, a->panes[shown - 1]);
+    } else if (beside && !panes_split(a, true)) {
+        return;
+    }
+    struct pane *p = a->cur;
+    if (p->in_turn || p->n_queue > 0) {
+        app_note(a, R_WARN,
+                 p->in_turn ? "the model is at work; stop it first (Esc)"
+                            : "messages are queued; take them back first (Alt-Up)");
+        return;
+    }
+    pane_leave(p, k->id, tip);
+}
+
+/* ---- keys ---- */
+
+static struct stored *picked(const struct sessions *s)
+{
+    return s->pick < s->n_rows ? &s->stored[s->row[s->pick].stored] : NULL;
+}
+
+static void rename_picked(struct app *a)
+{
+    struct sessions *s = a->sessions;
+    struct stored *k = picked(s);
+    struct err e = ERR_INIT;
+    s->naming = false;
     if (!k) {
         return;
     }
-    if (a->cur->in_turn || a->cur->n_queue > 0) {
-        app_note(a, R_WARN,
-                 a->cur->in_turn ? "the model is at work; stop it first (Esc)"
-                                 : "messages are queued; take them back first (Alt-Up)");
+    if (conv_rename(a->conv, k->id, a->query.data ? a->query.data : "", &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else {
+        const size_t shown = stored_pane(a, k->id);
+        app_note(a, R_GOOD, "it is called %s now", a->query.data);
+        if (shown > 0) {
+            pane_names(a->panes[shown - 1]);
+        }
+    }
+    buf_truncate(&a->query, 0);
+    (void)read_list(a, true);
+}
+
+static void pin_picked(struct app *a)
+{
+    struct stored *k = picked(a->sessions);
+    struct err e = ERR_INIT;
+    if (k && conv_pin(a->conv, k->id, !k->pinned, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else if (k) {
+        k->pinned = !k->pinned;
+        app_note(a, R_GOOD, "%s", k->pinned ? "pinned: its saved state goes last" : "not pinned");
+    }
+}
+
+static void forget_picked(struct app *a)
+{
+    struct sessions *s = a->sessions;
+    struct stored *k = picked(s);
+    struct err e = ERR_INIT;
+    uint64_t bytes = 0;
+    char size[16];
+    if (!k || s->forgetting != k->id) {
+        s->forgetting = k ? k->id : 0;
+        app_note(a, R_WARN, "the same key again forgets its saved state; the text stays");
         return;
     }
-    struct view_chat v;
-    chat_view(a->cur->chat, &v);
-    if (!a->cur->fresh && v.conversation == k->id) {
-        app_note(a, R_TEXT, "that is the conversation on the screen");
+    s->forgetting = 0;
+    if (conv_forget(a->conv, k->id, &bytes, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
         return;
     }
-    pane_leave(a->cur, k->id);
+    status_count((double)bytes, size);
+    app_note(a, R_GOOD, "its saved state is gone, %s bytes; the text stays", size);
+    (void)read_list(a, true);
+}
+
+static void name_key(struct app *a, const struct key *k)
+{
+    if (k->type == K_ENTER) {
+        rename_picked(a);
+    } else if (k->type == K_ESC) {
+        a->sessions->naming = false;
+        buf_truncate(&a->query, 0);
+    } else {
+        (void)overlay_query_key(a, &a->query, k);
+    }
+}
+
+static void move_pick(struct sessions *s, int by)
+{
+    const size_t last = s->n_rows ? s->n_rows - 1 : 0;
+    if (by < 0) {
+        s->pick = s->pick > (size_t)-by ? s->pick - (size_t)-by : 0;
+    } else {
+        s->pick = s->pick + (size_t)by < last ? s->pick + (size_t)by : last;
+    }
+}
+
+static bool alt(const struct key *k, uint32_t c)
+{
+    return k->type == K_CHAR && k->mods == KM_ALT && k->code == c;
+}
+
+bool sessions_key(struct app *a, const struct key *k)
+{
+    struct sessions *s = a->sessions;
+    const int page = s->page > 1 ? s->page - 1 : 1;
+    if (s->naming) {
+        name_key(a, k);
+        return true;
+    }
+    if (k->type == K_UP) {
+        move_pick(s, -1);
+    } else if (k->type == K_DOWN) {
+        move_pick(s, 1);
+    } else if (k->type == K_PGUP || k->type == K_PGDN) {
+        move_pick(s, k->type == K_PGUP ? -page : page);
+    } else if (k->type == K_ENTER) {
+        choose(a, k->mods & KM_ALT);
+        return true;
+    } else if (k->type == K_ESC) {
+        a->overlay = OV_NONE;
+        buf_truncate(&a->query, 0);
+        make_rows(a);
+        return true;
+    } else if (alt(k, 'r')) {
+        s->naming = picked(s) != NULL;
+        buf_truncate(&a->query, 0);
+    } else if (alt(k, 'p')) {
+        pin_picked(a);
+    } else if (alt(k, 'f')) {
+        forget_picked(a);
+        return true;
+    } else if (overlay_query_key(a, &a->query, k)) {
+        s->pick = s->top = 0;
+        make_rows(a);
+    } else {
+        return false;
+    }
+    s->forgetting = 0;
+    look_closer(a);
+    return true;
 }

@@ -162,6 +162,10 @@ static void end_turn(struct pane *p, const struct conv_event *ev)
     turn_gauges(p->app, true);
     p->in_turn = false;
     p->status.phase = P_IDLE;
+    if (p->renamed || !p->name) {
+        pane_names(p);
+    }
+    sessions_stale(p->app);
     turn_send_queued(p);
 }
 

@@ -195,6 +195,10 @@ int conv_rename(struct conv *c, int64_t conversation, const char *name, struct e
 int conv_pin(struct conv *c, int64_t conversation, bool pinned, struct err *e);
 int conv_forget(struct conv *c, int64_t conversation, uint64_t *bytes, struct err *e);
 
+/* One of them, or none, which is QE_NOTFOUND. */
+int conv_get(struct conv *c, int64_t conversation,
+             bool (*fn)(void *ctx, const struct conv_stored *s), void *ctx, struct err *e);
+
 /* Goes on with a stored conversation, whose turns are told one by one; its system prompt
  * holds unless one was set. Only when idle, with conv_opts.save. The chat leaves the
  * conversation it was in, which stays stored; when this fails it is where it was.
@@ -202,6 +206,30 @@ int conv_forget(struct conv *c, int64_t conversation, uint64_t *bytes, struct er
  * process has it open. QE_NOTFOUND. */
 int chat_resume(struct chat *t, int64_t conversation,
                 void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e);
+/* The same on the branch that ends with a turn (conv_branch.tip), which from now on is where the
+ * conversation stands. It may be the chat's own conversation. */
+int chat_resume_at(struct chat *t, int64_t conversation, int64_t tip,
+                   void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e);
+
+/* A branch of a stored conversation; head lives during the call. */
+struct conv_branch {
+    int64_t conversation, tip; /* tip: the turn to go on after */
+    int number, from;          /* from 1; the one it leaves, 0: none */
+    int turns;                 /* questions of its own */
+    const char *head;          /* the beginning of the first of them */
+    bool current;              /* the conversation stands on it */
+};
+/* Those of several conversations, in their order. As conv_list. */
+int conv_branches(struct conv *c, const int64_t *conversation, size_t n,
+                  bool (*fn)(void *ctx, const struct conv_branch *b), void *ctx, struct err *e);
+/* Whether another process has a conversation open: its number, -1 when that is not known, 0: none
+ * has. */
+int conv_elsewhere(const struct conv *c, int64_t conversation);
+/* What the store takes on the disk, and what saved states may take. As conv_list. */
+struct conv_disk {
+    uint64_t text, state, budget; /* bytes */
+};
+int conv_disk(struct conv *c, struct conv_disk *out, struct err *e);
 /* The same with the conversation of this name, which is begun if there is none; a number
  * is that of one which exists. */
 int chat_session(struct chat *t, const char *name, struct err *e);

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/jsonio.h"
 #include "base/mem.h"
@@ -119,6 +120,17 @@ int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv
     return rc;
 }
 
+int conv_get(struct conv *c, int64_t conversation,
+             bool (*fn)(void *ctx, const struct conv_stored *s), void *ctx, struct err *e)
+{
+    struct store *s = NULL;
+    struct listing l = {fn, ctx};
+    int rc = open_store(c, &s, NULL, e);
+    rc = rc < 0 ? rc : catalog_get(store_catalog(s), conversation, list_one, &l, e);
+    store_close(s);
+    return rc;
+}
+
 int conv_rename(struct conv *c, int64_t conversation, const char *name, struct err *e)
 {
     struct store *s = NULL;
@@ -149,23 +161,87 @@ int conv_forget(struct conv *c, int64_t conversation, uint64_t *bytes, struct er
     return rc;
 }
 
-/* notice is taken when it succeeds. */
-static int resume(struct chat *t, struct store *s, int64_t conv, struct buf *notice,
+struct branching {
+    int64_t conv;
+    bool (*fn)(void *ctx, const struct conv_branch *b);
+    void *ctx;
+    bool ended;
+};
+
+static bool tell_branch(void *ctx, const struct catalog_branch *b)
+{
+    struct branching *k = ctx;
+    const struct conv_branch out = {.conversation = k->conv,
+                                    .tip = b->tip,
+                                    .number = b->number,
+                                    .from = (int)b->from,
+                                    .turns = b->turns,
+                                    .head = b->head,
+                                    .current = b->current};
+    k->ended = !k->fn(k->ctx, &out);
+    return !k->ended;
+}
+
+int conv_branches(struct conv *c, const int64_t *conversation, size_t n,
+                  bool (*fn)(void *ctx, const struct conv_branch *b), void *ctx, struct err *e)
+{
+    struct store *s = NULL;
+    int rc = open_store(c, &s, NULL, e);
+    struct branching k = {.fn = fn, .ctx = ctx};
+    for (size_t i = 0; i < n && rc == 0 && !k.ended; i++) {
+        k.conv = conversation[i];
+        rc = catalog_branches(store_catalog(s), k.conv, tell_branch, &k, e);
+    }
+    store_close(s);
+    return rc;
+}
+
+int conv_elsewhere(const struct conv *c, int64_t conversation)
+{
+    const pid_t pid = lock_holder(c->dir, conversation);
+    return pid == getpid() ? 0 : (int)pid;
+}
+
+int conv_disk(struct conv *c, struct conv_disk *out, struct err *e)
+{
+    struct store *s = NULL;
+    int rc = open_store(c, &s, NULL, e);
+    rc = rc < 0 ? rc : catalog_sizes(store_catalog(s), &out->text, &out->state, e);
+    if (rc == 0) {
+        out->budget = store_budget(s);
+    }
+    store_close(s);
+    return rc;
+}
+
+/* Whether the chat has this conversation, and its lock, already. */
+static bool is_own(const struct chat *t, int64_t conv)
+{
+    struct view_chat v;
+    chat_view(t, &v);
+    return v.conversation == conv;
+}
+
+/* tip 0: where it stands. notice is taken when it succeeds. */
+static int resume(struct chat *t, struct store *s, int64_t conv, int64_t tip, struct buf *notice,
                   void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
 {
     struct catalog *c = store_catalog(s);
     struct resume *r = mem_zalloc(sizeof *r);
     struct telling tell = {r, fn, ctx};
     int unfinished = 0, tokens = 0;
-    int64_t to = 0;
+    int64_t to = tip;
     const bool fixed = store_fixed(s); /* the record says so */
     r->conv = conv;
     r->messages = json_array();
     int rc = catalog_get(c, conv, take_conv, r, e);
-    rc = rc < 0 || fixed ? rc : lock_take(store_dir(s), conv, &r->lock, e);
+    rc = rc < 0 || fixed || (tip > 0 && is_own(t, conv))
+             ? rc
+             : lock_take(store_dir(s), conv, &r->lock, e);
     /* what its last writer left, now that there is no other */
     rc = rc < 0 || fixed ? rc : catalog_recover(c, conv, &unfinished, &tokens, e);
-    rc = rc < 0 || !fixed ? rc : catalog_tip(c, conv, true, &to, e);
+    rc = rc < 0 || !fixed || tip > 0 ? rc : catalog_tip(c, conv, true, &to, e);
+    rc = rc < 0 || fixed || tip == 0 ? rc : catalog_set_leaf(c, conv, tip, e);
     rc = rc < 0 ? rc : catalog_path(c, conv, to, take_turn, &tell, e);
     if (rc < 0) {
         resume_free(r);
@@ -187,11 +263,17 @@ static int resume(struct chat *t, struct store *s, int64_t conv, struct buf *not
 int chat_resume(struct chat *t, int64_t conversation,
                 void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
 {
+    return chat_resume_at(t, conversation, 0, fn, ctx, e);
+}
+
+int chat_resume_at(struct chat *t, int64_t conversation, int64_t tip,
+                   void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
+{
     struct store *s = NULL;
     struct buf notice = BUF_INIT;
     int rc = open_store(t->conv, &s, &notice, e);
     if (rc == 0) {
-        rc = resume(t, s, conversation, &notice, fn, ctx, e);
+        rc = resume(t, s, conversation, tip, &notice, fn, ctx, e);
     }
     buf_free(&notice);
     store_close(s);
@@ -225,7 +307,7 @@ int chat_session(struct chat *t, const char *word, struct err *e)
         rc = catalog_named_or_new(store_catalog(s), &n, &conv, e);
     }
     if (rc == 0 && conv > 0) { /* 0: one that cannot be begun */
-        rc = resume(t, s, conv, &notice, NULL, NULL, e);
+        rc = resume(t, s, conv, 0, &notice, NULL, NULL, e);
     }
     buf_free(&notice);
     store_close(s);

@@ -641,6 +641,10 @@ void chat_work_rewind(struct chat *t, size_t keep)
 
 void chat_work_resume(struct chat *t, struct resume *r)
 {
+    if (!r->lock && t->record.conv == r->conv) { /* another branch of its own */
+        r->lock = t->record.lock;
+        t->record.lock = NULL;
+    }
     chat_work_clear(t);
     json_decref(t->messages);
     t->messages = json_incref(r->messages);

@@ -505,6 +505,71 @@ int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv
     return 0;
 }
 
+/* Conversation 7 has two branches. */
+int conv_branches(struct conv *c, const int64_t *conversation, size_t n,
+                  bool (*fn)(void *ctx, const struct conv_branch *b), void *ctx, struct err *e)
+{
+    (void)c;
+    (void)e;
+    for (size_t i = 0; i < n; i++) {
+        if (conversation[i] == 7) {
+            const struct conv_branch one = {.conversation = 7,
+                                            .tip = 2,
+                                            .number = 1,
+                                            .turns = 1,
+                                            .head = "An old question?",
+                                            .current = true};
+            const struct conv_branch two = {.conversation = 7,
+                                            .tip = 4,
+                                            .number = 2,
+                                            .from = 1,
+                                            .turns = 1,
+                                            .head = "Another way?"};
+            (void)(fn(ctx, &one) && fn(ctx, &two));
+        }
+    }
+    return 0;
+}
+
+struct wanted {
+    int64_t id;
+    bool found;
+    bool (*fn)(void *ctx, const struct conv_stored *s);
+    void *ctx;
+};
+
+static bool wanted_one(void *ctx, const struct conv_stored *s)
+{
+    struct wanted *w = ctx;
+    if (s->id == w->id) {
+        w->found = true;
+        (void)w->fn(w->ctx, s);
+    }
+    return !w->found;
+}
+
+int conv_get(struct conv *c, int64_t conversation,
+             bool (*fn)(void *ctx, const struct conv_stored *s), void *ctx, struct err *e)
+{
+    struct wanted w = {.id = conversation, .fn = fn, .ctx = ctx};
+    (void)conv_list(c, 100, wanted_one, &w, e);
+    return w.found ? 0 : err_set(e, QE_NOTFOUND, "there is no such conversation");
+}
+
+int conv_elsewhere(const struct conv *c, int64_t conversation)
+{
+    (void)c;
+    return conversation == 8 ? 1 : 0;
+}
+
+int conv_disk(struct conv *c, struct conv_disk *out, struct err *e)
+{
+    (void)c;
+    (void)e;
+    *out = (struct conv_disk){200000000, 40800000000, 200000000000};
+    return 0;
+}
+
 int conv_rename(struct conv *c, int64_t conversation, const char *name, struct err *e)
 {
     (void)c;
@@ -527,16 +592,19 @@ int conv_forget(struct conv *c, int64_t conversation, uint64_t *bytes, struct er
     return conversation == 7 ? 0 : err_set(e, QE_NOTFOUND, "there is no such conversation");
 }
 
-int chat_resume(struct chat *t, int64_t conversation,
-                void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
+int chat_resume_at(struct chat *t, int64_t conversation, int64_t tip,
+                   void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
 {
-    static const struct conv_turn turns[] = {
-        {.user = true, .text = "An old question?", .text_n = 16, .thought = ""},
-        {.text = "An old answer.",
-         .text_n = 14,
+    const bool other = tip == 4;
+    const char *q = other ? "Another way?" : "An old question?";
+    const char *answer = other ? "The other answer." : "An old answer.";
+    const struct conv_turn turns[] = {
+        {.user = true, .text = q, .text_n = strlen(q), .thought = ""},
+        {.text = answer,
+         .text_n = strlen(answer),
          .thought = "Hm.",
          .thought_n = 3,
-         .finish = "interrupted",
+         .finish = other ? "stop" : "interrupted",
          .tokens = 5},
     };
     if (conversation != 7) {
@@ -552,6 +620,12 @@ int chat_resume(struct chat *t, int64_t conversation,
     t->view.saved = true;
     pthread_mutex_unlock(&t->conv->lock);
     return 0;
+}
+
+int chat_resume(struct chat *t, int64_t conversation,
+                void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e)
+{
+    return chat_resume_at(t, conversation, 0, fn, ctx, e);
 }
 
 void chat_stop(struct chat *t)

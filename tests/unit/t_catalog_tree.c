@@ -89,6 +89,48 @@ static void branches(void **state)
     catalog_close(c);
 }
 
+static bool see_branch(void *ctx, const struct catalog_branch *b)
+{
+    buf_printf(ctx, "%d<%zu tip %d, %d: %s%s\n", b->number, b->from, (int)b->tip, b->turns, b->head,
+               b->current ? " *" : "");
+    return true;
+}
+
+static void the_branches_of_a_tree(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct buf b = BUF_INIT;
+    const int64_t a = begin(c, NULL);
+    assert_int_equal(catalog_branches(c, a, see_branch, &b, NULL), 0);
+    assert_int_equal(b.len, 0);
+    const int64_t q1 = add(c, a, 0, CAT_USER, "one"), r1 = add(c, a, q1, CAT_ASSISTANT, "two");
+    const int64_t q2 = add(c, a, r1, CAT_USER, "three"), r2 = add(c, a, q2, CAT_ASSISTANT, "four");
+    const int64_t q3 = add(c, a, r1, CAT_USER, "five\nand more"),
+                  r3 = add(c, a, q3, CAT_ASSISTANT, "six");
+    const int64_t q4 = add(c, a, r3, CAT_USER, "seven"), r4 = add(c, a, q4, CAT_ASSISTANT, "8");
+    add(c, a, r3, CAT_USER, "without an answer");
+    const int64_t q5 = add(c, a, q1, CAT_USER, "odd"), r5 = add(c, a, q5, CAT_ASSISTANT, "nine");
+    const int64_t q6 = add(c, a, 0, CAT_USER, "anew"), r6 = add(c, a, q6, CAT_ASSISTANT, "ten");
+    const int64_t q7 = add(c, a, r2, CAT_USER, "more"), r7 = add(c, a, q7, CAT_ASSISTANT, "11");
+    assert_int_equal(catalog_set_leaf(c, a, r4, NULL), 0);
+    assert_int_equal(catalog_branches(c, a, see_branch, &b, NULL), 0);
+    struct buf want = BUF_INIT;
+    buf_printf(&want,
+               "1<0 tip %d, 3: one\n2<1 tip %d, 2: five *\n3<1 tip %d, 1: odd\n"
+               "4<1 tip %d, 1: anew\n",
+               (int)r7, (int)r4, (int)r5, (int)r6);
+    assert_string_equal(b.data, want.data);
+    uint64_t text = 0, states = 1;
+    assert_int_equal(catalog_sizes(c, &text, &states, NULL), 0);
+    assert_true(text > 4096);
+    assert_int_equal(states, 0);
+    buf_free(&b);
+    buf_free(&want);
+    catalog_close(c);
+}
+
 /* Answers without an end, and questions without an answer. */
 static void unfinished_ends(void **state)
 {
@@ -328,11 +370,9 @@ static void unfinished_answers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches),
-        cmocka_unit_test(unfinished_ends),
-        cmocka_unit_test(finding),
-        cmocka_unit_test(state_files),
-        cmocka_unit_test(unfinished_answers),
+        cmocka_unit_test(branches),        cmocka_unit_test(the_branches_of_a_tree),
+        cmocka_unit_test(unfinished_ends), cmocka_unit_test(finding),
+        cmocka_unit_test(state_files),     cmocka_unit_test(unfinished_answers),
     };
     return cmocka_run_group_tests(tests, catalog_prepare, catalog_clean);
 }

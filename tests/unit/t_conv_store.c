@@ -228,6 +228,75 @@ static void a_chat_goes_to_another_conversation(void **state)
     conv_close(c);
 }
 
+struct tips {
+    int64_t tip[4];
+    int n, current;
+};
+
+static bool take_tip(void *ctx, const struct conv_branch *b)
+{
+    struct tips *t = ctx;
+    t->current = b->current ? t->n : t->current;
+    t->tip[t->n++] = b->tip;
+    return t->n < 4;
+}
+
+static void hear_text(void *ctx, const struct conv_turn *turn)
+{
+    buf_add(ctx, turn->text, turn->text_n);
+    buf_addc(ctx, '/');
+}
+
+/* To another branch and back, of the conversation that the chat has. */
+static void branches_of_one_conversation(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.save = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    say("Yes.<|im_end|>");
+    const char *const asked[] = {"One?", "Two?", "Three?"};
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) {
+            chat_rewind(t, 2);
+        }
+        ask(c, t, asked[i], &h);
+        heard_fini(&h);
+    }
+    struct view_chat v;
+    chat_view(t, &v);
+    const int64_t id = v.conversation;
+    struct tips tips = {.current = -1};
+    assert_int_equal(conv_branches(c, &id, 1, take_tip, &tips, NULL), 0);
+    assert_int_equal(tips.n, 2);
+    assert_int_equal(tips.current, 1);
+    struct buf b = BUF_INIT;
+    assert_int_equal(chat_resume_at(t, id, tips.tip[0], hear_text, &b, NULL), 0);
+    assert_string_equal(b.data, "One?/Yes./Two?/Yes./");
+    ask(c, t, "Four?", &h);
+    heard_fini(&h);
+    tips = (struct tips){.current = -1};
+    assert_int_equal(conv_branches(c, &id, 1, take_tip, &tips, NULL), 0);
+    assert_int_equal(tips.n, 2); /* it went on */
+    assert_int_equal(tips.current, 0);
+    chat_view(t, &v);
+    assert_int_equal(v.conversation, id);
+    assert_true(v.saved);
+    /* the lock stayed */
+    struct chat *other = chat_create(c);
+    assert_int_equal(chat_resume_at(other, id, tips.tip[1], NULL, NULL, NULL), QE_BUSY);
+    assert_int_equal(chat_resume_at(t, id, 9999, NULL, NULL, NULL), QE_NOTFOUND);
+    assert_int_equal(conv_elsewhere(c, id), 0);
+    struct conv_disk disk;
+    assert_int_equal(conv_disk(c, &disk, NULL), 0);
+    assert_true(disk.text > 4096 && disk.budget > 0);
+    buf_free(&b);
+    conv_close(c);
+}
+
 /* Going back where nothing is stored. */
 static void a_rewound_chat_without_a_disk(void **state)
 {
@@ -770,6 +839,7 @@ int main(void)
         cmocka_unit_test(states_that_cannot_be_used),
         cmocka_unit_test(no_room_for_states),
         cmocka_unit_test(a_rewound_chat_branches),
+        cmocka_unit_test(branches_of_one_conversation),
         cmocka_unit_test(a_rewound_chat_without_a_disk),
         cmocka_unit_test(a_chat_goes_to_another_conversation),
         cmocka_unit_test(named_pinned_and_forgotten),

@@ -1,0 +1,225 @@
+/* Draws the list of stored conversations: a column at the left of a wide screen, else all of
+ * it. What does not fit is left out whole, from the right. */
+#include "config.h"
+#include "tui/sessions.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "tui/text.h"
+
+static void age_text(int64_t seconds, char out[24])
+{
+    if (seconds < 3600) {
+        snprintf(out, 24, "%d min ago", seconds > 0 ? (int)(seconds / 60) : 0);
+    } else if (seconds < 2 * 86400) {
+        snprintf(out, 24, "%d h ago", (int)(seconds / 3600));
+    } else {
+        snprintf(out, 24, "%d days ago", (int)(seconds / 86400 % 100000));
+    }
+}
+
+static void size_text(double bytes, char out[24])
+{
+    if (bytes < 1e6) {
+        snprintf(out, 24, "%.0f K", bytes / 1e3);
+    } else if (bytes < 1e8) {
+        snprintf(out, 24, "%.1f M", bytes / 1e6);
+    } else {
+        snprintf(out, 24, "%.1f G", bytes / 1e9);
+    }
+}
+
+/* Filtered and cut to so many cells; caller frees. */
+static char *fitted(const struct theme *th, const char *s, int width)
+{
+    struct buf b = BUF_INIT;
+    text_filter(s, strcspn(s, "\n"), th->ascii || !th->utf8, NULL, &b);
+    buf_truncate(&b, b.len ? text_fit(b.data, b.len, width > 0 ? width : 0) : 0);
+    buf_adds(&b, "");
+    return b.data ? buf_take(&b) : mem_strdup("");
+}
+
+static int cells(const char *s)
+{
+    return text_cells(s, strlen(s));
+}
+
+static void marks(const struct app *a, const struct stored *k, char out[32])
+{
+    const size_t pane = stored_pane(a, k->id);
+    if (pane > 0 && a->n_panes > 1) {
+        snprintf(out, 32, "  [%zu]", pane);
+    } else if (pane > 0) {
+        snprintf(out, 32, "  *");
+    } else {
+        snprintf(out, 32, "%s", k->elsewhere ? "  elsewhere" : "");
+    }
+}
+
+/* What the right side says of a conversation. */
+static void facts(const struct app *a, const struct stored *k, bool brief, char out[128])
+{
+    char age[24];
+    char size[24] = "text only";
+    char mark[32];
+    size_t n = 0;
+    marks(a, k, mark);
+    if (k->state_bytes > 0) {
+        size_text((double)k->state_bytes, size);
+    }
+    if (brief) {
+        snprintf(out, 128, "%s%s", size, mark);
+        return;
+    }
+    age_text(a->sessions->read_at - k->updated, age);
+    if (k->turns >= 0) {
+        n = (size_t)snprintf(out, 128, "%d turn%s  ", k->turns, k->turns == 1 ? "" : "s");
+    }
+    if (k->state_bytes > 0) {
+        snprintf(out + n, 128 - n, "%s  state saved, %s%s%s", age, size,
+                 k->pinned ? "  pinned" : "", mark);
+    } else {
+        snprintf(out + n, 128 - n, "%s  text only%s%s", age, k->pinned ? "  pinned" : "", mark);
+    }
+}
+
+static void draw_row(const struct app *a, const struct stored_row *row, int y, const struct rect *r,
+                     bool picked, bool brief)
+{
+    const struct theme *th = &a->theme;
+    const struct stored *k = &a->sessions->stored[row->stored];
+    char right[128] = "";
+    char name[64];
+    const char *text = k->title[0] ? k->title : "(nothing was said)";
+    int x = r->x + 3;
+    text_blank(th, y, r->x, r->cols);
+    (void)text_put(th, y, r->x + 1, 2, R_USER, picked ? ">" : " ");
+    if (row->branch >= 0) {
+        const struct stored_branch *b = &k->branch[row->branch];
+        const bool last = (size_t)row->branch + 1 == k->n_branches;
+        const char *tree = th->ascii || !th->utf8 ? (last ? "`- " : "|- ") : last ? "└ " : "├ ";
+        x += text_put(th, y, x, r->cols - 3, R_BORDER, tree);
+        stored_branch_name(b, name);
+        text = brief && b->number > 1 ? b->head : name;
+        snprintf(right, sizeof right, "%d turn%s%s", b->turns, b->turns == 1 ? "" : "s",
+                 b->current ? " *" : "");
+    } else {
+        facts(a, k, brief, right);
+    }
+    const int end = r->x + r->cols - 1;
+    const int room = end - x - cells(right) - 2;
+    char *s = fitted(th, text, room > 10 ? room : end - x);
+    const int used = text_put(th, y, x, end - x, picked ? R_SELECT : R_TEXT, s);
+    free(s);
+    if (room > 10) {
+        const int at = brief                      ? end - cells(right)
+                       : x + used + 5 > r->x + 30 ? x + used + 3
+                                                  : r->x + 30;
+        if (at + cells(right) <= end) {
+            (void)text_put(th, y, at, end - at, R_DIM, right);
+        }
+    }
+}
+
+static void draw_head(const struct app *a, const struct rect *r, bool docked)
+{
+    const struct theme *th = &a->theme;
+    const struct sessions *s = a->sessions;
+    const bool keys = a->overlay == OV_SESSIONS;
+    char label[160];
+    text_blank(th, r->y, r->x, r->cols);
+    if (docked && !keys) {
+        const int x = text_put(th, r->y, r->x, r->cols, R_STRONG, " SESSIONS");
+        if (x + 12 < r->cols) {
+            (void)text_put(th, r->y, r->x + x + 2, r->cols - x - 2, R_DIM, "F4 chooses");
+        }
+        return;
+    }
+    snprintf(label, sizeof label, " %s: %.100s", s->naming ? "new name" : "conversations",
+             a->query.data ? a->query.data : "");
+    const int x = text_put(th, r->y, r->x, r->cols, R_STRONG, label);
+    const char *hint = s->naming        ? "Enter gives it"
+                       : s->n_rows == 0 ? "nothing found"
+                       : a->query.len   ? ""
+                                        : "type to find";
+    if (x + 1 + cells(hint) <= r->cols) {
+        (void)text_put(th, r->y, r->x + x + 1, r->cols - x - 1, s->n_rows ? R_DIM : R_WARN, hint);
+    }
+}
+
+static void draw_disk(const struct app *a, const struct rect *r, int y, int rows)
+{
+    const struct theme *th = &a->theme;
+    const struct conv_disk *d = &a->sessions->disk;
+    char text[24];
+    char state[24];
+    char line[96];
+    size_text((double)d->text, text);
+    size_text((double)d->state, state);
+    snprintf(line, sizeof line, " disk %.1f of %.0f G", (double)(d->text + d->state) / 1e9,
+             (double)d->budget / 1e9);
+    for (int i = 0; i < rows; i++) {
+        text_blank(th, y + i, r->x, r->cols);
+        if (a->sessions->disk_known) {
+            (void)text_put(th, y + i, r->x, r->cols - 1, R_DIM, line);
+        }
+        snprintf(line, sizeof line, " text %s  state %s", text, state);
+    }
+}
+
+void sessions_hints(const struct app *a, int y, int x, int width)
+{
+    static const char *const hint[] = {"Enter goes on",
+                                       "Alt-Enter beside",
+                                       "Alt-r rename",
+                                       "Alt-p pin",
+                                       "Alt-f forget state",
+                                       "Esc closes",
+                                       NULL};
+    int at = x + 1;
+    text_blank(&a->theme, y, x, width);
+    for (int i = 0; hint[i] && at + cells(hint[i]) < x + width; i++) {
+        at += text_put(&a->theme, y, at, width, R_STRONG, hint[i]) + 2;
+    }
+}
+
+void sessions_draw(struct app *a, const struct rect *whole, bool docked)
+{
+    struct sessions *s = a->sessions;
+    const struct theme *th = &a->theme;
+    struct rect r = *whole;
+    if (docked) { /* the border */
+        r.cols--;
+        for (int y = r.y; y < r.y + r.rows; y++) {
+            (void)text_put(th, y, r.x + r.cols, 1, R_BORDER, theme_glyph(th, G_VLINE));
+        }
+    }
+    const int disk = r.rows >= 8 ? 2 : 0;
+    const int hints = docked ? 0 : 1;
+    const int page = r.rows - 1 - disk - hints;
+    if (!s || page < 1) {
+        return;
+    }
+    s->page = page;
+    s->top = s->pick < s->top ? s->pick : s->top;
+    s->top = s->pick >= s->top + (size_t)page ? s->pick + 1 - (size_t)page : s->top;
+    s->top = s->top < s->n_rows ? s->top : 0;
+    draw_head(a, &r, docked);
+    for (int i = 0; i < page; i++) {
+        const size_t at = s->top + (size_t)i;
+        if (at < s->n_rows) {
+            draw_row(a, &s->row[at], r.y + 1 + i, &r, a->overlay == OV_SESSIONS && at == s->pick,
+                     docked);
+        } else {
+            text_blank(th, r.y + 1 + i, r.x, r.cols);
+        }
+    }
+    draw_disk(a, &r, r.y + 1 + page, disk);
+    if (hints) {
+        sessions_hints(a, r.y + r.rows - 1, r.x, r.cols);
+    }
+}
