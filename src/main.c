@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crash.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
@@ -135,6 +136,7 @@ static int dispatch(int argc, char **argv, struct err *e)
 int main(int argc, char **argv)
 {
     io_hold_standard_fds();
+    crash_watch(NULL, 0);
     signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails, and one line says so */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");

@@ -52,6 +52,7 @@ struct pane {
     size_t fork_keep;      /* … after so many messages */
     const char *fork_what; /* what the user asked for */
     struct draft *aside;   /* what was being written before; Esc gives it back */
+    bool compacting;       /* this turn's answer is a summary to go on from */
     size_t n_messages;     /* that the conversation consists of */
     bool said;             /* this turn will be part of it */
 
@@ -79,6 +80,8 @@ struct app {
     const struct tui_opts *opts;
     struct theme theme;
     struct keymap *keys;
+    bool key_debug;      /* keys are shown, not obeyed */
+    int64_t color_asked; /* when the terminal was asked for its background */
     struct history *history;
     struct input *input;
     size_t typed; /* bytes that came from the terminal, its answers too */
@@ -244,6 +247,12 @@ void command_attach_file(struct app *a, size_t at, size_t end, const char *path)
 /* Whether the draft, as shown, ends with a command that does not work there; says so. */
 bool command_misplaced(struct app *a, const char *shown);
 void command_copy(struct app *a, const struct buf *text);
+/* The selected message's question and all that followed it, as it came. */
+void command_copy_turn(struct app *a);
+/* Writes the conversation from the selected message on to a new file. */
+void command_export_here(struct app *a);
+/* Shows the selected message in $PAGER. */
+void command_pager(struct app *a);
 void command_editor(struct app *a);
 /* Begins a new conversation; what is not on disk of this one is lost. */
 void command_new(struct pane *p);
@@ -276,6 +285,14 @@ void sessions_draw(struct app *a, const struct rect *r, bool docked);
 /* What its keys are. */
 void sessions_hints(const struct app *a, int y, int x, int width);
 
+/* compact.c: going on with less */
+/* Takes back the last question, or the one at the selection, and what followed. */
+void compact_undo(struct app *a);
+/* Asks for a summary, which the next message can go on from. hint may be empty. */
+void compact_begin(struct app *a, const char *hint);
+/* The turn of compact_begin is over; whole: with an answer. */
+void compact_end(struct pane *p, bool whole);
+
 /* branch.c */
 /* Each of the question at the selection, or the last (turn 0), or of a number from 1. */
 void branch_edit(struct app *a, size_t turn);
@@ -287,6 +304,9 @@ void branch_cancel(struct app *a);
 void branch_forget(struct pane *p);
 /* A message is about to be sent: goes back to where it belongs. */
 void branch_take(struct pane *p);
+/* The next message begins the conversation anew as a branch. before: the draft to go back to,
+ * taken. */
+void branch_from_start(struct pane *p, struct draft *before, const char *what);
 /* Over the activity rule, while forking. */
 void branch_draw(const struct app *a, int y);
 

@@ -138,6 +138,15 @@ void branch_take(struct pane *p)
     }
 }
 
+void branch_from_start(struct pane *p, struct draft *before, const char *what)
+{
+    branch_forget(p);
+    p->aside = before;
+    p->forking = true;
+    p->fork_keep = 0;
+    p->fork_what = what;
+}
+
 void branch_draw(const struct app *a, int y)
 {
     const struct theme *th = &a->theme;

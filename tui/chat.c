@@ -317,6 +317,10 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
         return rc;
     }
     theme_start(&a.theme);
+    if (a.theme.kind == THEME_AUTO) {
+        a.color_asked = app_now();
+        term_ask_background();
+    }
     if (hist.msg[0]) {
         app_note(&a, R_WARN, "%s", hist.msg);
     }

@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/io.h"
 #include "base/mem.h"
 #include "tui/app.h"
+#include "tui/export.h"
 #include "tui/term.h"
 
 /* The next word of *s, cut off with a NUL; empty at the end. */
@@ -79,22 +81,13 @@ void command_copy(struct app *a, const struct buf *text)
     free(dir);
 }
 
-static void export_to(struct app *a, char *args)
+/* Writes text to a new file, never over one that is there. */
+static void write_new(struct app *a, const char *path, const struct buf *b, size_t messages)
 {
-    const char *format = next_word(&args);
-    const char *path = rest_of(args);
-    bool md = strcmp(format, "md") == 0;
-    if ((!md && strcmp(format, "txt") != 0) || !path[0]) {
-        app_note(a, R_WARN, "usage: /export md FILE, or /export txt FILE");
-        return;
-    }
     struct err e = ERR_INIT;
-    struct buf b = BUF_INIT;
-    transcript_export(a->cur->transcript, md, &b);
-    /* never over a file that is there */
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int rc = fd < 0 ? err_sys(&e, QE_IO, errno, "cannot write %s", path)
-                    : io_write_all(fd, b.data ? b.data : "", b.len, path, &e);
+                    : io_write_all(fd, b->data ? b->data : "", b->len, path, &e);
     if (fd >= 0 && close(fd) < 0 && rc == 0) {
         rc = err_sys(&e, QE_IO, errno, "cannot write %s", path);
     }
@@ -102,11 +95,141 @@ static void export_to(struct app *a, char *args)
         unlink(path); /* else its name would be refused the next time */
     }
     if (rc == 0) {
-        app_note(a, R_GOOD, "wrote %zu bytes to %s", b.len, path);
+        app_note(a, R_GOOD, "wrote %zu bytes, %zu message%s, to %s", b->len, messages,
+                 messages == 1 ? "" : "s", path);
     } else {
         app_note(a, R_BAD, "%s", e.msg);
     }
+}
+
+static void export_now(struct app *a, enum export_form form, const char *path, size_t last,
+                       bool from_selected)
+{
+    char name[64];
+    struct buf b = BUF_INIT;
+    const size_t n = export_text(a->cur->transcript, form, last, from_selected, &b);
+    if (!path[0]) {
+        const time_t now = time(NULL);
+        struct tm tm;
+        localtime_r(&now, &tm);
+        char at[32];
+        strftime(at, sizeof at, "%Y%m%d-%H%M%S", &tm);
+        snprintf(name, sizeof name, "quasar-%s.%s", at, export_form_name(form));
+        path = name;
+    }
+    if (n == 0) {
+        app_note(a, R_WARN, "there is nothing to export");
+    } else {
+        char *whole = files_expand(path);
+        write_new(a, whole, &b, n);
+        free(whole);
+    }
     buf_free(&b);
+}
+
+void command_export_here(struct app *a)
+{
+    export_now(a, EXPORT_MD, "", 0, true);
+}
+
+/* md|txt|json [FILE] [--last N] */
+static void export_to(struct app *a, char *args)
+{
+    enum export_form form = EXPORT_MD;
+    size_t last = 0;
+    const bool known = export_form_named(next_word(&args), &form);
+    char *path = rest_of(args);
+    char *option = strstr(path, "--last ");
+    bool good = known;
+    if (option && (option == path || option[-1] == ' ')) {
+        char *end = NULL;
+        last = strtoul(option + 7, &end, 10);
+        good = good && last > 0 && end != option + 7 && !*end;
+        *option = 0;
+        path = rest_of(path);
+    }
+    if (good) {
+        export_now(a, form, path, last, false);
+    } else {
+        app_note(a, R_WARN, "usage: /export md, txt or json, then a FILE, then --last N");
+    }
+}
+
+struct answers {
+    size_t n, want;
+    const struct buf *text;
+};
+
+static void count_answer(void *ctx, const struct transcript_message *m)
+{
+    struct answers *s = ctx;
+    if (!m->user && ++s->n == s->want) {
+        s->text = m->text;
+    }
+}
+
+/* /copy, /copy N (the Nth answer from the last), /copy code */
+static void copy_what(struct app *a, const char *what)
+{
+    const struct buf *last = transcript_last_answer(a->cur->transcript);
+    if (strcmp(what, "code") == 0) {
+        struct buf code = BUF_INIT;
+        if (last && export_code(last, 0, &code)) {
+            command_copy(a, &code);
+        } else {
+            app_note(a, R_WARN, "there is no code in the last answer");
+        }
+        buf_free(&code);
+    } else if (what[0]) {
+        const size_t digits = strspn(what, "0123456789");
+        struct answers s = {0};
+        transcript_each(a->cur->transcript, count_answer, &s);
+        const size_t back = digits < 9 && !what[digits] ? strtoul(what, NULL, 10) : 0;
+        if (back == 0 || back > s.n) {
+            app_note(a, R_WARN, "usage: /copy N, of %zu answers from the last, or /copy code", s.n);
+            return;
+        }
+        s = (struct answers){.want = s.n - back + 1};
+        transcript_each(a->cur->transcript, count_answer, &s);
+        command_copy(a, s.text);
+    } else {
+        command_copy(a, last);
+    }
+}
+
+struct turn_text {
+    struct buf text;
+    bool over, taken; /* the selected message was there; its turn is over */
+};
+
+static void add_turn(void *ctx, const struct transcript_message *m)
+{
+    struct turn_text *t = ctx;
+    if (m->user && t->taken) {
+        t->over = true;
+    }
+    if (t->over) {
+        return;
+    }
+    if (m->user) {
+        buf_truncate(&t->text, 0);
+    }
+    t->taken = t->taken || m->selected;
+    if (!m->user && m->thought->len > 0) {
+        buf_adds(&t->text, "<think>\n");
+        buf_add(&t->text, m->thought->data, m->thought->len);
+        buf_adds(&t->text, "\n</think>\n\n");
+    }
+    buf_add(&t->text, m->text->data ? m->text->data : "", m->text->len);
+    buf_adds(&t->text, "\n");
+}
+
+void command_copy_turn(struct app *a)
+{
+    struct turn_text t = {.text = BUF_INIT};
+    transcript_each(a->cur->transcript, add_turn, &t);
+    command_copy(a, t.taken ? &t.text : NULL);
+    buf_free(&t.text);
 }
 
 /* Puts a file in the place of the command, with its name before it; *as becomes that name. */
@@ -234,6 +357,190 @@ static void think(struct app *a, const char *what)
     }
 }
 
+static void set_theme(struct app *a, const char *name)
+{
+    if (!theme_named(name, &a->theme.kind)) {
+        app_note(a, R_WARN,
+                 "%s%s%sthere are the themes default, auto, light, dark and mono; this is %s",
+                 name[0] ? "no theme " : "", name, name[0] ? "; " : "", theme_names[a->theme.kind]);
+        return;
+    }
+    theme_start(&a->theme);
+    if (a->theme.kind == THEME_AUTO) {
+        a->color_asked = app_now();
+        term_ask_background();
+    }
+    a->redraw = true;
+    app_note(a, R_GOOD, "theme %s; theme = %s in the settings keeps it", name, name);
+}
+
+static void set_editor(struct app *a, bool vi)
+{
+    for (size_t i = 0; i < PANES_MAX; i++) {
+        composer_set_editor(a->composers[i], vi);
+    }
+    app_note(a, R_GOOD, "%s keys", vi ? "vi" : "Emacs");
+}
+
+/* /set: what concerns the screen, else the conversation. */
+static void set_any(struct app *a, const char *key, const char *value)
+{
+    if (!key[0] || !value[0]) {
+        app_note(a, R_WARN,
+                 "usage: /set KEY VALUE; Tab lists them, and default is the model's own");
+    } else if (strcmp(key, "theme") == 0) {
+        set_theme(a, value);
+    } else if (strcmp(key, "mouse") == 0) {
+        if (strcmp(value, "wheel") == 0 || strcmp(value, "off") == 0) {
+            term_mouse(value[0] == 'w');
+            app_note(a, R_GOOD,
+                     value[0] == 'w' ? "the wheel scrolls; hold Shift to select text"
+                                     : "the mouse is the terminal's own");
+        } else {
+            app_note(a, R_WARN, "mouse is \"%s\"; it must be off or wheel", value);
+        }
+    } else if (strcmp(key, "editor") == 0) {
+        if (strcmp(value, "vi") == 0 || strcmp(value, "emacs") == 0) {
+            set_editor(a, value[0] == 'v');
+        } else {
+            app_note(a, R_WARN, "editor is \"%s\"; it must be emacs or vi", value);
+        }
+    } else {
+        set(a, key, value);
+    }
+}
+
+/* What the next answer is drawn with. */
+static void show_sampling(struct app *a)
+{
+    static const char *const keys[] = {"temp",       "top-k",     "top-p",      "min-p",
+                                       "presence",   "frequency", "repetition", "seed",
+                                       "max-tokens", "think",     "effort"};
+    struct buf b = BUF_INIT, rest = BUF_INIT;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char value[64];
+        if (chat_get(a->cur->chat, keys[i], value)) {
+            buf_printf(&b, "%s%s %s", b.len ? ", " : "", keys[i], value);
+        } else {
+            buf_printf(&rest, "%s%s", rest.len ? ", " : "", keys[i]);
+        }
+    }
+    buf_printf(&b, "%s%s%s",
+               b.len && rest.len ? "; the model's own: "
+               : rest.len        ? "the model's own: "
+                                 : "",
+               rest.data ? rest.data : "", "");
+    app_note(a, R_TEXT, "%s", b.data);
+    buf_free(&rest);
+    buf_free(&b);
+}
+
+/* The stored conversation on the screen; 0, and why, when there is none. */
+static int64_t this_conversation(struct app *a)
+{
+    struct view_chat v;
+    chat_view(a->cur->chat, &v);
+    const int64_t id = a->cur->fresh ? 0 : v.conversation;
+    if (id <= 0) {
+        app_note(a, R_WARN, "this conversation is not stored: nothing was said yet, or --no-save");
+    }
+    return id > 0 ? id : 0;
+}
+
+static void rename_it(struct app *a, const char *name)
+{
+    struct err e = ERR_INIT;
+    const int64_t id = name[0] ? this_conversation(a) : 0;
+    if (!name[0]) {
+        app_note(a, R_WARN, "usage: /rename NAME, of this conversation");
+    } else if (id > 0 && conv_rename(a->conv, id, name, &e) == 0) {
+        app_note(a, R_GOOD, "this conversation is \"%s\" from now on", name);
+    } else if (id > 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    }
+}
+
+static void pin_it(struct app *a, const char *word)
+{
+    struct err e = ERR_INIT;
+    const bool off = strcmp(word, "off") == 0;
+    const int64_t id = this_conversation(a);
+    if (word[0] && !off && strcmp(word, "on") != 0) {
+        app_note(a, R_WARN, "usage: /pin, or /pin off");
+    } else if (id > 0 && conv_pin(a->conv, id, !off, &e) == 0) {
+        app_note(a, R_GOOD,
+                 off ? "no more pinned: its saved state goes when it is its turn"
+                     : "pinned: its saved state goes last when there is no room");
+    } else if (id > 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    }
+}
+
+static void forget_it(struct app *a)
+{
+    struct err e = ERR_INIT;
+    uint64_t bytes = 0;
+    const int64_t id = this_conversation(a);
+    if (id > 0 && conv_forget(a->conv, id, &bytes, &e) == 0) {
+        char size[16];
+        status_count((double)bytes, size);
+        app_note(a, R_GOOD,
+                 "its saved states are deleted (%s bytes); what was said stays, and is "
+                 "read again when it is gone on with",
+                 size);
+    } else if (id > 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    }
+}
+
+static void resume_it(struct app *a, const char *id)
+{
+    char *end = NULL;
+    const long long n = strtoll(id, &end, 10);
+    if (!id[0]) {
+        sessions_open(a);
+    } else if (*end || n <= 0) {
+        app_note(a, R_WARN, "usage: /resume ID, a number; F4 lists what is stored");
+    } else if (chat_busy(a->cur->chat) || a->cur->n_queue > 0) {
+        app_note(a, R_WARN, "the model is at work, or messages wait; stop it first (Esc)");
+    } else {
+        pane_leave(a->cur, n);
+    }
+}
+
+static void paste_again(struct app *a, const char *number)
+{
+    struct err e = ERR_INIT;
+    char *end = NULL;
+    const unsigned long n = number[0] ? strtoul(number, &end, 10) : 1;
+    if (number[0] && (*end || n == 0)) {
+        app_note(a, R_WARN, "usage: /paste N, of the pastes before from the last");
+    } else if (composer_paste_again(a->cur->composer, n, &e) < 0) {
+        app_note(a, R_WARN, "%s", e.msg);
+    }
+}
+
+/* /system: words, or the content of a file. */
+static void set_system(struct app *a, const char *text)
+{
+    struct err e = ERR_INIT;
+    struct buf b = BUF_INIT;
+    char *path = text[0] == '@' && text[1] ? files_expand(text + 1) : NULL;
+    if (!path) {
+        set(a, "system", text[0] ? text : "default");
+    } else if (io_read_file(path, 1 << 20, &b, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else if (b.len == 0 || memchr(b.data, 0, b.len)) {
+        app_note(a, R_BAD, "%s is %s", path, b.len ? "no text" : "empty");
+    } else if (chat_set(a->cur->chat, "system", b.data, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else {
+        app_note(a, R_GOOD, "system: %zu bytes of %s, from the next message on", b.len, path);
+    }
+    free(path);
+    buf_free(&b);
+}
+
 static void new_chat(struct app *a)
 {
     if (chat_busy(a->cur->chat)) {
@@ -307,27 +614,47 @@ bool command_run(struct app *a, const char *line, size_t n)
     case ACT_THINK:
         think(a, rest_of(args));
         break;
-    case ACT_SYSTEM: {
-        const char *text = rest_of(args);
-        set(a, "system", text[0] ? text : "default");
+    case ACT_SYSTEM:
+        set_system(a, rest_of(args));
         break;
-    }
     case ACT_COPY:
-        command_copy(a, transcript_last_answer(a->cur->transcript));
+        copy_what(a, rest_of(args));
         break;
     case ACT_EXPORT:
         export_to(a, args);
         break;
     case ACT_SET: {
         const char *key = next_word(&args);
-        const char *value = rest_of(args);
-        if (key[0] && value[0]) {
-            set(a, key, value);
-        } else {
-            app_note(a, R_WARN, "usage: /set KEY VALUE, with %s", act->help);
-        }
+        set_any(a, key, rest_of(args));
         break;
     }
+    case ACT_THEME:
+        set_theme(a, rest_of(args));
+        break;
+    case ACT_SAMPLING:
+        show_sampling(a);
+        break;
+    case ACT_RENAME:
+        rename_it(a, rest_of(args));
+        break;
+    case ACT_PIN:
+        pin_it(a, rest_of(args));
+        break;
+    case ACT_FORGET:
+        forget_it(a);
+        break;
+    case ACT_RESUME:
+        resume_it(a, rest_of(args));
+        break;
+    case ACT_PASTE:
+        paste_again(a, rest_of(args));
+        break;
+    case ACT_UNDO:
+        compact_undo(a);
+        break;
+    case ACT_COMPACT:
+        compact_begin(a, rest_of(args));
+        break;
     case ACT_STATS:
         screen_panel(a);
         break;
@@ -359,15 +686,20 @@ bool command_run(struct app *a, const char *line, size_t n)
         break;
     case ACT_EMACS:
     case ACT_VI:
-        for (size_t i = 0; i < PANES_MAX; i++) {
-            composer_set_editor(a->composers[i], act->act == ACT_VI);
-        }
-        app_note(a, R_GOOD, "%s keys", act->act == ACT_VI ? "vi" : "Emacs");
+        set_editor(a, act->act == ACT_VI);
         break;
     case ACT_QUIT:
         a->quit = true;
         break;
-    default: /* /help and /keys: the same list */
+    case ACT_KEYS:
+        if (strcmp(rest_of(args), "debug") == 0) {
+            a->key_debug = true;
+            app_note(a, R_TEXT, "press any key to see what it sends; ^C ends this");
+        } else {
+            command_help(a, CTX_BOTH);
+        }
+        break;
+    default: /* /help */
         command_help(a, CTX_BOTH);
         break;
     }
@@ -375,50 +707,115 @@ bool command_run(struct app *a, const char *line, size_t n)
     return true;
 }
 
-void command_editor(struct app *a)
+/* A new file with a text in it, for a program to work on; its path is in out. */
+static int make_file(const struct buf *text, const char *suffix, char out[512], struct err *e)
 {
-    const char *editor = getenv("VISUAL");
-    if (!editor || !editor[0]) {
-        editor = getenv("EDITOR");
-    }
-    if (!editor || !editor[0]) {
-        editor = "vi";
-    }
     const char *dir = getenv("TMPDIR");
-    char path[512];
-    snprintf(path, sizeof path, "%s/quasar-draft-XXXXXX.md", dir && dir[0] ? dir : "/tmp");
-    struct err e = ERR_INIT;
-    struct buf text = BUF_INIT;
-    int fd = mkostemps(path, 3, O_CLOEXEC);
+    snprintf(out, 512, "%s/quasar-draft-XXXXXX%s", dir && dir[0] ? dir : "/tmp", suffix);
+    const int fd = mkostemps(out, (int)strlen(suffix), O_CLOEXEC);
     if (fd < 0) {
-        app_note(a, R_BAD, "cannot make a file for the draft in %s: %s", dir ? dir : "/tmp",
-                 strerror(errno));
-        return;
+        return err_sys(e, QE_IO, errno, "cannot make a file for %s in %s",
+                       suffix[0] ? "the draft" : "the text", dir && dir[0] ? dir : "/tmp");
     }
-    composer_text(a->cur->composer, &text);
-    int rc = io_write_all(fd, text.data ? text.data : "", text.len, path, &e);
-    close(fd);
-    int status = rc == 0 ? term_run(editor, path) : 1;
-    struct buf back = BUF_INIT;
-    if (rc == 0 && status == 0) {
-        rc = io_read_file(path, INPUT_PASTE_MAX, &back, &e);
+    int rc = io_write_all(fd, text->data ? text->data : "", text->len, out, e);
+    if (close(fd) < 0 && rc == 0) {
+        rc = err_sys(e, QE_IO, errno, "cannot write %s", out);
     }
-    unlink(path);
     if (rc < 0) {
+        unlink(out);
+    }
+    return rc;
+}
+
+/* The program that one of two variables names, or a usual one. */
+static const char *program_of(const char *first, const char *second, const char *usual)
+{
+    const char *p = getenv(first);
+    if (!p || !p[0]) {
+        p = second ? getenv(second) : NULL;
+    }
+    return p && p[0] ? p : usual;
+}
+
+/* Lets the editor change a text; false: it is as it was, which is said. */
+static bool edit_text(struct app *a, struct buf *text)
+{
+    const char *editor = program_of("VISUAL", "EDITOR", "vi");
+    struct err e = ERR_INIT;
+    struct buf back = BUF_INIT;
+    char path[512];
+    if (make_file(text, ".md", path, &e) < 0) {
         app_note(a, R_BAD, "%s", e.msg);
-    } else if (status == 127) {
+        return false;
+    }
+    const int status = term_run(editor, path);
+    bool changed = false;
+    if (status == 127) {
         app_note(a, R_WARN, "there is no editor %s; set VISUAL or EDITOR to one", editor);
     } else if (status != 0) {
         app_note(a, R_WARN, "%s ended with status %d; the draft is as it was", editor, status);
+    } else if (io_read_file(path, INPUT_PASTE_MAX, &back, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
     } else {
-        if (back.len && back.data[back.len - 1] == '\n') {
+        if (back.len && back.data[back.len - 1] == '\n' &&
+            !(text->len && text->data[text->len - 1] == '\n')) {
             buf_truncate(&back, back.len - 1); /* editors add it */
         }
-        if (back.len != text.len || (back.len && memcmp(back.data, text.data, back.len) != 0)) {
-            composer_set(a->cur->composer, back.data ? back.data : "", back.len);
+        changed =
+            back.len != text->len || (back.len && memcmp(back.data, text->data, back.len) != 0);
+        buf_truncate(text, 0);
+        buf_add(text, back.data ? back.data : "", back.len);
+    }
+    unlink(path);
+    buf_free(&back);
+    a->redraw = true;
+    return changed;
+}
+
+void command_editor(struct app *a)
+{
+    struct composer *c = a->cur->composer;
+    struct err e = ERR_INIT;
+    struct buf text = BUF_INIT;
+    const char *name = NULL;
+    const struct buf *bytes = NULL;
+    size_t at = 0;
+    if (composer_chip(c, &at, &name, &bytes)) { /* the one at the cursor is what is edited */
+        buf_add(&text, bytes->data ? bytes->data : "", bytes->len);
+        if (edit_text(a, &text) && composer_chip_set(c, at, text.data, text.len, &e) < 0) {
+            app_note(a, R_BAD, "%s", e.msg);
+        }
+    } else {
+        composer_display(c, &text); /* pastes and files are their labels there */
+        if (edit_text(a, &text)) {
+            composer_set_shown(c, text.data ? text.data : "", text.len);
         }
     }
-    buf_free(&back);
     buf_free(&text);
-    a->redraw = true;
+}
+
+void command_pager(struct app *a)
+{
+    const char *pager = program_of("PAGER", NULL, "less");
+    const struct buf *text = transcript_selected_text(a->cur->transcript);
+    struct err e = ERR_INIT;
+    struct buf shown = BUF_INIT;
+    char path[512];
+    if (!text) {
+        app_note(a, R_WARN, "no message is selected");
+        return;
+    }
+    text_filter(text->data ? text->data : "", text->len, !a->theme.utf8, NULL, &shown);
+    buf_addc(&shown, '\n');
+    if (make_file(&shown, "", path, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else {
+        const int status = term_run(pager, path);
+        if (status == 127) {
+            app_note(a, R_WARN, "there is no pager %s; set PAGER to one", pager);
+        }
+        unlink(path);
+        a->redraw = true;
+    }
+    buf_free(&shown);
 }

@@ -1171,6 +1171,20 @@ bool composer_chip(const struct composer *c, size_t *at, const char **name,
     return true;
 }
 
+int composer_put_file(struct composer *c, const char *name, const char *p, size_t n, struct err *e)
+{
+    wchar_t w[2] = {0, L' '};
+    if (c->inside) {
+        return err_set(e, QE_BUSY, "the draft is being edited");
+    }
+    const int rc = make_chip(c, name, p, n, w, e);
+    if (rc == 0) {
+        splice(c, 0, 0, w, 2);
+        move_to(c, line_of(c).n);
+    }
+    return rc;
+}
+
 int composer_chip_set(struct composer *c, size_t at, const char *p, size_t n, struct err *e)
 {
     struct line l = line_of(c);

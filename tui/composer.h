@@ -61,6 +61,8 @@ int composer_chip_set(struct composer *c, size_t at, const char *p, size_t n, st
 void composer_set_shown(struct composer *c, const char *p, size_t n);
 /* Puts a paste of a draft before into this one: the last is 1. QE_NOTFOUND. */
 int composer_paste_again(struct composer *c, size_t back, struct err *e);
+/* Puts a file before the whole draft, as a chip; the cursor goes to the end. */
+int composer_put_file(struct composer *c, const char *name, const char *p, size_t n, struct err *e);
 /* Enter: turns a backslash before the cursor into a new line and returns
  * false; true means send. */
 bool composer_enter(struct composer *c);

@@ -8,6 +8,8 @@
 #include "tui/app.h"
 #include "tui/term.h"
 
+#define COLOR_NS 100000000LL /* an answer that comes later does not count */
+
 static void stop_or_quit(struct app *a, bool was_armed)
 {
     if (a->overlay == OV_FIND) {
@@ -165,6 +167,15 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         a->cur->focus = false;
         transcript_select(a->cur->transcript, 0);
         break;
+    case ACT_COPY_TURN:
+        command_copy_turn(a);
+        break;
+    case ACT_EXPORT_HERE:
+        command_export_here(a);
+        break;
+    case ACT_PAGER:
+        command_pager(a);
+        break;
     case ACT_PALETTE:
         palette_open(a);
         break;
@@ -205,12 +216,62 @@ static bool is_text_key(const struct key *k)
     return k->type == K_CHAR && !(k->mods == KM_CTRL && k->code == 'c');
 }
 
+#define WHEEL_ROWS 3
+
+static void mouse(struct app *a, const struct key *k)
+{
+    if (k->code == 64 || k->code == 65) {
+        transcript_scroll(a->cur->transcript, k->code == 64 ? -WHEEL_ROWS : WHEEL_ROWS);
+    }
+}
+
+/* /keys debug: what a key sends, what it is called and what it does, until ^C. */
+static void show_key(struct app *a, const struct key *k)
+{
+    const struct key none = {.type = K_NONE};
+    struct buf b = BUF_INIT;
+    char name[KEYS_NAME];
+    bool is_prefix = false;
+    size_t n = 0;
+    const char *bytes = keyin_bytes(a->input, &n);
+    if (k->type == K_CHAR && k->mods == KM_CTRL && k->code == 'c') {
+        a->key_debug = false;
+        app_note(a, R_TEXT, "keys work again");
+        return;
+    }
+    for (size_t i = 0; i < n && i < 40; i++) {
+        const unsigned char c = (unsigned char)bytes[i];
+        if (c == 0x1B) {
+            buf_adds(&b, "ESC ");
+        } else if (c > 0x20 && c < 0x7F) {
+            buf_printf(&b, "%c ", c);
+        } else {
+            buf_printf(&b, "%02X ", c);
+        }
+    }
+    keys_name(k, name);
+    const enum action act = keymap_lookup(a->keys, CTX_COMPOSER, &none, k, &is_prefix);
+    const enum action there = keymap_lookup(a->keys, CTX_TRANSCRIPT, &none, k, &is_prefix);
+    app_note(a, R_TEXT, "%s is %s: %s while typing, %s in the transcript (^C ends this)",
+             b.len ? b.data : "a paste ", name[0] ? name : "no key that has a name",
+             keymap_name(act), keymap_name(there));
+    buf_free(&b);
+}
+
 void dispatch_key(struct app *a, const struct key *k)
 {
     bool was_armed = a->quit_armed;
     bool was_esc = a->last_esc;
     if (k->type == K_MODE) {
         term_mode_known(k->code, k->value);
+        return;
+    }
+    if (k->type == K_COLOR) {
+        if (app_now() - a->color_asked <= COLOR_NS) {
+            theme_background(&a->theme, k->value);
+            a->redraw = true;
+            a->dirty = true;
+        }
         return;
     }
     a->dirty = true;
@@ -229,6 +290,14 @@ void dispatch_key(struct app *a, const struct key *k)
     a->asking = false;
     a->last_esc = k->type == K_ESC && k->mods == 0;
     buf_truncate(&a->note, 0);
+    if (a->key_debug) {
+        show_key(a, k);
+        return;
+    }
+    if (k->type == K_MOUSE) {
+        mouse(a, k);
+        return;
+    }
     if (overlay_key(a, k)) {
         return;
     }

@@ -29,6 +29,7 @@ struct input {
     bool paste_last_cr;
     bool paste_cut;
     struct buf paste; /* text of the paste, line ends made '\n' */
+    size_t key_at;    /* where the last key's bytes begin in raw */
     bool bracketed;   /* the terminal has sent a bracketed paste before */
 };
 
@@ -281,6 +282,12 @@ static struct key csi_key(const char *p, size_t n)
         k.value = par[1] != 0 && par[1] != 4;
         return k;
     }
+    if (private == '<' && !inter && final == 'M' && par[0] < 128) {
+        struct key k = key_of(K_MOUSE, par[0] & ~28U, 0); /* without shift, alt and ctrl */
+        k.value = (int)par[1] - 1;
+        k.row = (int)par[2] - 1;
+        return k;
+    }
     if (private || inter) {
         return key_of(K_NONE, 0, 0);
     }
@@ -327,6 +334,51 @@ static struct key ss3_key(char c)
         return key_of(K_CHAR, (uint32_t)(c - 'j' + '*'), 0);
     }
     return key_of(K_NONE, 0, 0);
+}
+
+/* One part of "rgb:RRRR/GGGG/BBBB", of 1 to 4 digits, as 0..65535; -1: it is none. */
+static int color_part(const char **p, const char *end)
+{
+    int v = 0;
+    int digits = 0;
+    for (; *p < end && digits < 4; (*p)++, digits++) {
+        const char c = **p;
+        const int d = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
+        if (d < 0) {
+            break;
+        }
+        v = v * 16 + d;
+    }
+    return digits == 0 ? -1 : v * 65535 / ((1 << 4 * digits) - 1);
+}
+
+/* The answer to the question for the background: p[0..n) is what follows ESC ], without its end.
+ * rgba: has a fourth part, which does not count. */
+static struct key color_key(const char *p, size_t n)
+{
+    static const double weight[3] = {0.2126, 0.7152, 0.0722};
+    const char *end = p + n;
+    double sum = 0;
+    if (n < 7 || memcmp(p, "11;rgb", 6) != 0) {
+        return key_of(K_NONE, 0, 0);
+    }
+    p += 6 + (p[6] == 'a');
+    for (int i = 0; i < 3; i++) {
+        if (p >= end || *p++ != (i == 0 ? ':' : '/')) {
+            return key_of(K_NONE, 0, 0);
+        }
+        const int part = color_part(&p, end);
+        if (part < 0) {
+            return key_of(K_NONE, 0, 0);
+        }
+        sum += weight[i] * part;
+    }
+    struct key k = key_of(K_COLOR, 0, 0);
+    k.value = (int)(sum * 1000 / 65535);
+    return k;
 }
 
 /* Decodes the sequence at p, which starts with ESC. Returns the bytes it takes
@@ -392,11 +444,10 @@ static size_t escape(const char *p, size_t n, bool late, struct key *k)
     }
     if (c == ']' || c == 'P' || c == '_' || c == '^') { /* a reply we did not ask for */
         for (size_t i = 2; i < n; i++) {
-            if (p[i] == 0x07) {
-                return i + 1;
-            }
-            if (p[i] == 0x1B && i + 1 < n && p[i + 1] == '\\') {
-                return i + 2;
+            const bool st = p[i] == 0x1B && i + 1 < n && p[i + 1] == '\\';
+            if (p[i] == 0x07 || st) {
+                *k = c == ']' ? color_key(p + 2, i - 2) : *k;
+                return i + 1 + st;
             }
         }
         if (late || n > SEQ_MAX) {
@@ -419,6 +470,12 @@ static size_t escape(const char *p, size_t n, bool late, struct key *k)
     return (size_t)used + 1;
 }
 
+const char *keyin_bytes(const struct input *in, size_t *n)
+{
+    *n = in->at > in->key_at ? in->at - in->key_at : 0;
+    return *n > 0 ? in->raw.data + in->key_at : "";
+}
+
 bool keyin_next(struct input *in, int64_t now, struct key *out)
 {
     if (in->paste_ready) {
@@ -437,6 +494,7 @@ bool keyin_next(struct input *in, int64_t now, struct key *out)
         }
         const char *p = in->raw.data + in->at;
         size_t n = in->raw.len - in->at;
+        in->key_at = in->at;
         if (n == 0) {
             return false;
         }

@@ -31,6 +31,8 @@ enum key_type {
     K_DELETE,
     K_F,     /* code: 1..12 */
     K_PASTE, /* the bytes are keyin_paste() */
+    K_COLOR, /* the background's luminance is value, 0..1000 */
+    K_MOUSE, /* code: the button (64, 65: the wheel up, down), value: column, row: line */
     K_MODE   /* the terminal knows (value 1) or does not know (0) mode code; of KEY_IS_WELL:
                 it has done all that it was told before it was asked */
 };
@@ -43,7 +45,8 @@ struct key {
     enum key_type type;
     uint32_t code;
     unsigned mods;
-    int value; /* K_MODE */
+    int value; /* K_MODE, K_COLOR, K_MOUSE */
+    int row;   /* K_MOUSE */
 };
 
 struct input;
@@ -57,6 +60,8 @@ bool keyin_next(struct input *in, int64_t now, struct key *out);
 /* When keyin_next should be asked again although nothing came (a lone ESC, a
  * paste that stopped); -1: no need. */
 int64_t keyin_deadline(const struct input *in);
+/* The bytes that the last key came as, for showing them; borrowed until the next feed. */
+const char *keyin_bytes(const struct input *in, size_t *n);
 /* The text of the last K_PASTE, line ends as '\n'; valid until the next feed. */
 const struct buf *keyin_paste(const struct input *in);
 /* The last paste was longer than the limit and its end was dropped. */

@@ -345,6 +345,18 @@ const char *keymap_key(const struct keymap *m, enum action act, unsigned ctx)
     return "";
 }
 
+const char *keymap_name(enum action act)
+{
+    size_t n = 0;
+    const struct key_action *t = keys_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (t[i].act == act) {
+            return t[i].name ? t[i].name : "the line editor's";
+        }
+    }
+    return "nothing";
+}
+
 static void join_keys(const struct key_action *a, struct buf *out)
 {
     buf_truncate(out, 0);

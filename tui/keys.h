@@ -78,8 +78,7 @@ enum action {
     ACT_FORGET,
     ACT_RESUME,
     ACT_SAMPLING,
-    ACT_THEME,
-    ACT_STATUS
+    ACT_THEME
 };
 
 /* CTX_HELP: while the help is shown; its keys are told by the help's last line. */
@@ -137,6 +136,9 @@ enum action keymap_lookup(const struct keymap *m, enum key_ctx ctx, const struct
                           const struct key *k, bool *is_prefix);
 /* The first key that an action has in one of the contexts, "" for none. */
 const char *keymap_key(const struct keymap *m, enum action act, unsigned ctx);
+
+/* What an action is called; "nothing" for ACT_NONE. */
+const char *keymap_name(enum action act);
 
 /* Lines of help: the keys of the contexts and every command. */
 void keymap_help(const struct keymap *m, unsigned ctx, struct buf *out);

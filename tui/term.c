@@ -25,18 +25,17 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/vclock.h"
 #include "tui/input.h"
 
-enum mode { M_SYNC, M_PASTE, M_CURSOR, M_ALT, M_COUNT };
+enum mode { M_SYNC, M_PASTE, M_MOUSE, M_KEYS, M_CURSOR, M_ALT, M_COUNT };
 
 /* Off sequences in the order they are written; M_CURSOR and M_ALT are taken
  * from the terminal's description when it is opened. */
 static char mode_off[M_COUNT][64] = {
-    [M_SYNC] = "\x1b[?2026l",
-    [M_PASTE] = "\x1b[?2004l",
-    [M_CURSOR] = "\x1b[?25h",
-    [M_ALT] = "",
+    [M_SYNC] = "\x1b[?2026l",       [M_PASTE] = "\x1b[?2004l", [M_MOUSE] = "\x1b[?1006l\x1b[?1000l",
+    [M_KEYS] = "\x1b[>4;0m\x1b[<u", [M_CURSOR] = "\x1b[?25h",  [M_ALT] = "",
 };
 static _Atomic int mode_set[M_COUNT];
 
@@ -47,6 +46,7 @@ static int sig_pipe[2] = {-1, -1};
 static int err_file = -1; /* captured standard error */
 static int err_real = -1;
 static bool sync_known;
+static bool mouse_wanted;
 static int well_due;       /* questions that the terminal has not answered */
 static int64_t well_asked; /* the last one, in real time */
 static bool is_open;
@@ -54,9 +54,7 @@ static SCREEN *curses_screen;
 static FILE *curses_out, *curses_in;
 static _Atomic int end_asked;
 
-static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
 static const int watched_signals[] = {SIGWINCH, SIGCONT, SIGTSTP, SIGTERM, SIGHUP, SIGINT, SIGQUIT};
-#define N_FATAL   (sizeof fatal_signals / sizeof *fatal_signals)
 #define N_WATCHED (sizeof watched_signals / sizeof *watched_signals)
 
 static void raw_write(const char *p, size_t n)
@@ -115,12 +113,11 @@ static void replay_stderr(void)
 
 /* ---- signals ------------------------------------------------------------- */
 
-static void on_fatal(int sig)
+/* Before the last words of the process. */
+static void on_fatal(void)
 {
     term_restore();
     replay_stderr();
-    signal(sig, SIG_DFL);
-    raise(sig);
 }
 
 /* The main loop did not answer a request to end. */
@@ -159,9 +156,7 @@ static void handle(int sig, void (*fn)(int), int flags)
 
 static void signals_install(void)
 {
-    for (size_t i = 0; i < N_FATAL; i++) {
-        handle(fatal_signals[i], on_fatal, (int)SA_RESETHAND);
-    }
+    crash_watch(on_fatal, 1);
     for (size_t i = 0; i < N_WATCHED; i++) {
         handle(watched_signals[i], on_watched, SA_RESTART);
     }
@@ -171,9 +166,7 @@ static void signals_install(void)
 
 static void signals_remove(void)
 {
-    for (size_t i = 0; i < N_FATAL; i++) {
-        handle(fatal_signals[i], SIG_DFL, 0);
-    }
+    crash_watch(NULL, 1);
     for (size_t i = 0; i < N_WATCHED; i++) {
         handle(watched_signals[i], SIG_DFL, 0);
     }
@@ -248,6 +241,20 @@ static bool talks_ansi(void)
     return t && strncmp(t, "linux", 5) != 0 && strncmp(t, "vt", 2) != 0;
 }
 
+/* Terminals, and what runs inside of them, that ignore control sequences they do not know. */
+static bool talks_xterm(void)
+{
+    const char *t = getenv("TERM");
+    static const char *const families[] = {"xterm",   "tmux",    "foot",    "kitty", "alacritty",
+                                           "wezterm", "ghostty", "contour", "vte"};
+    for (size_t i = 0; t && i < sizeof families / sizeof *families; i++) {
+        if (strncmp(t, families[i], strlen(families[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void modes_on(void)
 {
     atomic_store(&mode_set[M_ALT], 1);
@@ -255,6 +262,16 @@ static void modes_on(void)
     atomic_store(&modes_changed, 1);
     raw_puts("\x1b[?2004h");
     atomic_store(&mode_set[M_PASTE], 1);
+    if (talks_xterm()) {
+        /* keys that have no code of their own, where the terminal can tell them: xterm's way and
+         * kitty's; a terminal that knows neither ignores both */
+        atomic_store(&mode_set[M_KEYS], 1);
+        raw_puts("\x1b[>4;1m\x1b[>1u");
+    }
+    if (mouse_wanted) {
+        atomic_store(&mode_set[M_MOUSE], 1);
+        raw_puts("\x1b[?1000h\x1b[?1006h");
+    }
 }
 
 /* Curses has undone its part; the rest is ours. */
@@ -315,6 +332,9 @@ int term_open(struct err *e)
 void term_leave(void)
 {
     curs_set(1);
+    if (atomic_exchange(&mode_set[M_KEYS], 0)) {
+        raw_puts(mode_off[M_KEYS]); /* it belongs to the alternate screen */
+    }
     endwin();
     modes_off();
 }
@@ -382,6 +402,27 @@ int term_run(const char *command, const char *file)
     term_enter();
     buf_free(&b);
     return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+}
+
+void term_mouse(bool on)
+{
+    mouse_wanted = on;
+    if (!is_open) {
+        return;
+    }
+    if (on) {
+        atomic_store(&mode_set[M_MOUSE], 1);
+        raw_puts("\x1b[?1000h\x1b[?1006h");
+    } else if (atomic_exchange(&mode_set[M_MOUSE], 0)) {
+        raw_puts(mode_off[M_MOUSE]);
+    }
+}
+
+void term_ask_background(void)
+{
+    if (is_open && talks_ansi()) {
+        raw_puts("\x1b]11;?\x1b\\");
+    }
 }
 
 int term_fd(void)
@@ -491,9 +532,10 @@ void term_reset_by_hand(void)
 {
     int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
     tty = fd >= 0 ? fd : STDOUT_FILENO;
-    /* synchronized output, paste, mouse, keypad, cursor, colours, character
+    /* synchronized output, coded keys, paste, mouse, keypad, cursor, colours, character
      * set, scroll region, then the normal screen */
-    raw_puts("\x1b[?2026l\x1b[?2004l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1l\x1b>"
+    raw_puts("\x1b[?2026l\x1b[>4;0m\x1b[<u\x1b[?2004l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?"
+             "1006l\x1b[?1l\x1b>"
              "\x1b[?25h\x1b[?7h\x1b[0m\x0f\x1b[r\x1b[?1049l");
     struct termios t;
     if (tcgetattr(tty, &t) == 0) {

@@ -54,6 +54,10 @@ int64_t term_update(void);
 bool term_settled(void);
 /* The terminal knows (2026: synchronized output). */
 void term_mode_known(unsigned mode, bool known);
+/* Wheel and buttons of the mouse come as keys, or not; also before the screen is opened. */
+void term_mouse(bool on);
+/* Asks for the background; the answer comes as a key. */
+void term_ask_background(void);
 /* The kernel's size of the terminal, 80x24 when it does not say. */
 void term_size(int *rows, int *cols);
 

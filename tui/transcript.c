@@ -870,16 +870,22 @@ const struct buf *transcript_last_answer(const struct transcript *t)
     return NULL;
 }
 
-void transcript_export(const struct transcript *t, bool markdown, struct buf *out)
+void transcript_each(const struct transcript *t,
+                     void (*fn)(void *ctx, const struct transcript_message *m), void *ctx)
 {
     for (size_t i = 0; i < t->n; i++) {
         const struct block *b = t->block[i];
         if (b->kind == B_NOTICE) {
             continue;
         }
-        const struct buf *text = b->kind == B_MODEL ? md_source(b->answer) : &b->full;
-        buf_printf(out, markdown ? "## %s\n\n" : "%s:\n", b->kind == B_MODEL ? "Model" : "You");
-        buf_add(out, text->data, text->len);
-        buf_adds(out, text->len && text->data[text->len - 1] == '\n' ? "\n" : "\n\n");
+        const struct transcript_message m = {
+            .user = b->kind == B_USER,
+            .clock = b->clock,
+            .text = b->kind == B_MODEL ? md_source(b->answer) : &b->full,
+            .thought = &b->thought,
+            .note = b->note,
+            .selected = (int)i == t->selected,
+        };
+        fn(ctx, &m);
     }
 }

@@ -82,7 +82,17 @@ int transcript_draw(struct transcript *t, const struct theme *th, int y, int x, 
 /* How many rows came below since the view left the end, as last drawn. */
 int transcript_fresh_rows(const struct transcript *t);
 
-/* Appends the whole conversation as Markdown or plain text. */
-void transcript_export(const struct transcript *t, bool markdown, struct buf *out);
+/* A message of the conversation; what is pointed to is borrowed. */
+struct transcript_message {
+    bool user;
+    const char *clock;         /* when, "14:02" */
+    const struct buf *text;    /* as it was sent, or came */
+    const struct buf *thought; /* of the model's; may be empty */
+    const char *note;          /* what stands below it ("stopped"); may be empty */
+    bool selected;
+};
+/* Tells of every message, from the first on. */
+void transcript_each(const struct transcript *t,
+                     void (*fn)(void *ctx, const struct transcript_message *m), void *ctx);
 
 #endif

@@ -166,6 +166,10 @@ static void end_turn(struct pane *p, const struct conv_event *ev)
         pane_names(p);
     }
     sessions_stale(p->app);
+    if (p->compacting) {
+        p->held = p->n_queue > 0; /* they were not meant for what is left behind */
+        compact_end(p, ev->reason == CE_R_STOP && p->begun && p->said);
+    }
     turn_send_queued(p);
 }
 

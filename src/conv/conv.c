@@ -840,6 +840,11 @@ int chat_set(struct chat *t, const char *key, const char *value, struct err *e)
     return rc;
 }
 
+bool chat_get(const struct chat *t, const char *key, char out[64])
+{
+    return settings_get(&t->settings, key, out);
+}
+
 const struct chat_result *chat_last(const struct chat *t)
 {
     return t->last;

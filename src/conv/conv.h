@@ -272,5 +272,7 @@ const struct chat_result *chat_last(const struct chat *t);
  * think (on, off), effort, system (any text); the value "default" goes back to the model's own
  * (system: none). QE_USAGE names the key, the value and what is allowed. */
 int chat_set(struct chat *t, const char *key, const char *value, struct err *e);
+/* What one of those is set to (cut off at the size of out); false: it is the model's own. */
+bool chat_get(const struct chat *t, const char *key, char out[64]);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,6 +240,58 @@ int settings_set(struct settings *s, const char *key, const char *value, struct 
                    "there is no setting \"%s\"; there are temp, top-k, top-p, min-p, presence, "
                    "frequency, repetition, seed, max-tokens, min-tokens, think, effort, system",
                    key);
+}
+
+static bool put_num(double v, char out[64])
+{
+    snprintf(out, 64, "%g", v);
+    return !isnan(v);
+}
+
+static bool put_int(int64_t v, int64_t unset, char out[64])
+{
+    snprintf(out, 64, "%lld", (long long)v);
+    return v != unset;
+}
+
+static bool put_text(const char *s, char out[64])
+{
+    snprintf(out, 64, "%s", s ? s : "");
+    return s != NULL;
+}
+
+bool settings_get(const struct settings *s, const char *key, char out[64])
+{
+    const struct {
+        const char *key;
+        double value;
+    } nums[] = {{"temp", s->temp},           {"top-p", s->top_p},
+                {"min-p", s->min_p},         {"presence", s->presence},
+                {"frequency", s->frequency}, {"repetition", s->repetition}};
+    const struct {
+        const char *key;
+        int64_t value, unset;
+    } ints[] = {{"top-k", s->top_k, -2},
+                {"max-tokens", s->max_tokens, -1},
+                {"min-tokens", s->min_tokens, 0},
+                {"seed", s->seed, -1}};
+    out[0] = 0;
+    for (size_t i = 0; i < sizeof nums / sizeof *nums; i++) {
+        if (strcmp(key, nums[i].key) == 0) {
+            return put_num(nums[i].value, out);
+        }
+    }
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
+        if (strcmp(key, ints[i].key) == 0) {
+            return put_int(ints[i].value, ints[i].unset, out);
+        }
+    }
+    if (strcmp(key, "think") == 0) {
+        return put_text(s->think < 0 ? NULL : s->think ? "on" : "off", out);
+    }
+    return strcmp(key, "effort") == 0   ? put_text(s->effort, out)
+           : strcmp(key, "system") == 0 ? put_text(s->system, out)
+                                        : false;
 }
 
 static uint64_t fresh_seed(void)

@@ -36,6 +36,9 @@ int settings_set(struct settings *s, const char *key, const char *value, struct 
 void settings_stop(struct settings *s, const char *const *stop, size_t n);
 void settings_bias(struct settings *s, const struct conv_bias *bias, size_t n);
 
+/* As chat_get. */
+bool settings_get(const struct settings *s, const char *key, char out[64]);
+
 /* The rules of these settings for a model; no bias. */
 struct engine_rules settings_rules(const struct settings *s, struct engine_sampling model);
 

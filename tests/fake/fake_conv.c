@@ -666,6 +666,16 @@ bool chat_busy(const struct chat *t)
     return atomic_load(&t->busy);
 }
 
+bool chat_get(const struct chat *t, const char *key, char out[64])
+{
+    char what[80];
+    snprintf(what, sizeof what, " %s=", key);
+    const char *at = strstr(t->settings, what);
+    snprintf(out, 64, "%.*s", at ? (int)strcspn(at + strlen(what), " ") : 0,
+             at ? at + strlen(what) : "");
+    return at != NULL;
+}
+
 int chat_set(struct chat *t, const char *key, const char *value, struct err *e)
 {
     size_t n = strlen(t->settings);
