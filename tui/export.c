@@ -129,6 +129,9 @@ static size_t fence_of(const char *p, size_t n, char mark, size_t min, size_t *i
     if (k < min) {
         return 0;
     }
+    if (!mark && p[i] == '`' && memchr(p + i + k, '`', n - i - k)) {
+        return 0; /* code within a line */
+    }
     for (size_t j = i + k; mark && j < n; j++) {
         if (p[j] != ' ' && p[j] != '\t' && p[j] != '\r') {
             return 0; /* words behind it: it does not end one */

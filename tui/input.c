@@ -309,6 +309,15 @@ static struct key csi_key(const char *p, size_t n)
     }
     case 'Z':
         return key_of(K_TAB, 0, KM_SHIFT);
+    case 'a': /* rxvt */
+    case 'b':
+    case 'c':
+    case 'd':
+        return key_of(letter_key((char)(final - 'a' + 'A')), 0, KM_SHIFT);
+    case '^':
+        return tilde_key(par[0], KM_CTRL);
+    case '@':
+        return tilde_key(par[0], KM_CTRL | KM_SHIFT);
     case 'u':
         return coded_key(par[0], mods);
     case '~':
@@ -329,6 +338,9 @@ static struct key ss3_key(char c)
     }
     if (c == 'M') {
         return key_of(K_ENTER, 0, 0);
+    }
+    if (c >= 'a' && c <= 'd') { /* rxvt */
+        return key_of(letter_key((char)(c - 'a' + 'A')), 0, KM_CTRL);
     }
     if (c >= 'j' && c <= 'y') {
         return key_of(K_CHAR, (uint32_t)(c - 'j' + '*'), 0);
@@ -352,7 +364,7 @@ static int color_part(const char **p, const char *end)
         }
         v = v * 16 + d;
     }
-    return digits == 0 ? -1 : v * 65535 / ((1 << 4 * digits) - 1);
+    return digits == 0 ? -1 : (int)((int64_t)v * 65535 / ((1 << 4 * digits) - 1));
 }
 
 /* The answer to the question for the background: p[0..n) is what follows ESC ], without its end.

@@ -246,8 +246,7 @@ static void body_rows(struct requests *r, uint64_t id, const struct theme *th, i
     const bool kept = requests_body(r, id, &b);
     const bool cut = b.len > BODY_SHOWN;
     text_prefix_push(&pre, R_DIM, "  ");
-    text_flow_add(&f, kept ? R_TEXT : R_WARN,
-                  kept ? (b.data ? b.data : "") : "its text is not kept",
+    text_flow_add(&f, kept ? R_TEXT : R_WARN, kept ? (b.data ? b.data : "") : "its text is not kept",
                   kept ? (cut ? BODY_SHOWN : b.len) : 20, th->ascii || !th->utf8);
     if (cut) {
         text_flow_add(&f, R_WARN, "\n(the rest is longer than is shown)", 35, false);

@@ -25,6 +25,10 @@ static void take(struct input *in, int64_t now, struct buf *out)
             buf_printf(out, "<paste %s>", p->data ? p->data : "");
         } else if (k.type == K_MODE) {
             buf_printf(out, "<mode %u %d>", (unsigned)k.code, k.value);
+        } else if (k.type == K_COLOR) {
+            buf_printf(out, "<background %d>", k.value);
+        } else if (k.type == K_MOUSE) {
+            buf_printf(out, "<mouse %u %d,%d>", (unsigned)k.code, k.value, k.row);
         } else {
             buf_printf(out, "<%s>", name);
         }
@@ -95,7 +99,22 @@ static void test_sequences(void **state)
          "<Alt-b><Alt-f>"},
         {"\x1b[?2026;2$y", "<mode 2026 1>"},
         {"\x1b[?2026;0$y", "<mode 2026 0>"},
-        {"\x1b]11;rgb:0000/0000/0000\x07x", "<x>"},
+        {"\x1b]11;rgb:0000/0000/0000\x07x", "<background 0><x>"},
+        {"\x1b]11;rgb:ffff/ffff/ffff\x1b\\", "<background 1000>"},
+        {"\x1b]11;rgba:1e/1e/1e/ff\x07", "<background 117>"},
+        {"\x1b]11;rgb:ff/ff\x07\x1b]10;rgb:0/0/0\x07\x1b]11;rgb:g/0/0\x07", ""},
+        {"\x1b[<64;10;5M\x1b[<65;1;1M\x1b[<0;3;4M\x1b[<0;3;4m",
+         "<mouse 64 9,4><mouse 65 0,0><mouse 0 2,3>"},
+        {"\x1b[<68;10;5M", "<mouse 64 9,4>"}, /* with Shift */
+        /* screen, tmux, rxvt, the console, and keys that are told by their code */
+        {"\x1b[1~\x1b[4~\x1b[7~\x1b[8~\x1bOF", "<Home><End><Home><End><End>"},
+        {"\x1b[5^\x1b[7^\x1bOa\x1bOd\x1b[a", "<^PgUp><^Home><^Up><^Left><Shift-Up>"},
+        {"\x1bOQ\x1bOR\x1bOS\x1b[15~\x1b[17~\x1b[18~\x1b[19~\x1b[20~",
+         "<F2><F3><F4><F5><F6><F7><F8><F9>"},
+        {"\x1b[[B\x1b[[C\x1b[[D\x1b[[E", "<F2><F3><F4><F5>"},
+        {"\x1b[12~\x1b[13~\x1b[14~\x1b[1;2R\x1b[1;5P", "<F2><F3><F4><Shift-F3><^F1>"},
+        {"\x1b[27u\x1b[13;3u\x1b[9;2u\x1b[120;3u\x1b[127;5u",
+         "<Esc><Alt-Enter><Shift-Tab><Alt-x><^Backspace>"},
         {"\x1bP1$r0m\x1b\\x", "<x>"},
         {"\x1b[200~one\rtwo\x1b[A\x1b[201~z", "<paste one\ntwo\x1b[A><z>"},
         {"\x1b[200~a\r\nb\x1b[201~", "<paste a\nb>"},

@@ -1,0 +1,182 @@
+#!/bin/bash
+# The commands of a conversation: taking back, summing up, copying, exporting,
+# naming, settings, and what they say when they cannot. TAP.
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+cd "$tmp" || exit 1
+printf 'You are terse.' >"$tmp/system.txt"
+
+begin 100 30
+say /undo
+wait_for 'nothing was asked yet'
+say /compact
+wait_for 'nothing was said yet that could be summed up'
+say /copy
+wait_for 'there is nothing to copy'
+say '/export md' '/export md'
+wait_for 'there is nothing to export'
+say '/rename it' '/rename it'
+wait_for 'this conversation is not stored'
+say /paste
+wait_for 'nothing was pasted yet'
+result 'nothing to work on'
+
+say hello
+wait_for 'got 5 bytes'
+say 'md please'
+wait_for 'See the manual'
+say '/copy code' '/copy code'
+wait_for 'sent 7[0-9] bytes'
+say '/copy 2' '/copy 2'
+wait_for 'sent 3[0-9] bytes'
+say '/copy 9' '/copy 9'
+wait_for 'usage: /copy N, of 2 answers'
+say "/export json $tmp/out.json --last 1" '/export json'
+wait_for 'wrote [0-9]+ bytes, 2 messages, to'
+head -c 60 "$tmp/out.json" | grep -q '^\[{"role": "user", "at": "[0-9:]*", "content": "md please"' ||
+    wrong "$(head -c 200 "$tmp/out.json")"
+say "/export json $tmp/out.json" '/export json'
+wait_for 'cannot write .*: File exists'
+say '/export txt' '/export txt'
+wait_for 'wrote .* 4 messages, to quasar-[0-9]+-[0-9]+.txt'
+say '/export doc' '/export doc'
+wait_for 'usage: /export md, txt or json'
+key C-u
+result 'copies and exports'
+
+key Tab
+wait_for 'Esc back'
+key Y
+wait_for 'sent [0-9]+ bytes'
+key x
+wait_for 'wrote .* 1 message, to quasar-[0-9]+-[0-9]+.md'
+key Escape
+wait_for 'Enter send'
+say /undo
+wait_for 'undone: what stood here is gone'
+must_not 'See the manual'
+must 'got 5 bytes'
+say count
+wait_for '2 messages were before this one'
+result 'a turn copied, exported from, taken back'
+
+text 'draft'
+say '' 'draft'
+wait_for 'got 5 bytes'
+say '/compact the numbers' '/compact the'
+wait_for '│ /compact the numbers'
+wait_for 'what you send now goes on from the summary alone'
+must 'going on from a summary'
+must '^ > \[file summary, [0-9]+ bytes\]'
+key Escape
+wait_for 'nothing was changed'
+wait_not 'file summary'
+must '/compact the numbers'
+say '/compact' '/compact'
+wait_for 'going on from a summary'
+text 'and now'
+wait_for 'bytes\] and now'
+key Enter
+wait_for 'what followed here is gone'
+wait_for '│ \[file summary, [0-9]+ bytes\] and now'
+must_not '│ /compact'
+say count
+wait_for '2 messages were before this one'
+result 'summed up: given up, and gone on with'
+
+say '/set temp 0.5' '/set temp'
+wait_for 'temp: 0.5, from the next'
+say /sampling
+wait_for 'temp 0.5; the model.s own: top-k'
+say "/system @$tmp/system.txt" '/system'
+wait_for 'system: 14 bytes of'
+say "/system @$tmp/none" '/system'
+wait_for 'none: '
+say '/theme dark' '/theme dark'
+wait_for 'theme dark; theme = dark'
+say '/set theme none' '/set theme none'
+wait_for 'no theme none; there are the themes'
+say '/set mouse wheel' '/set mouse'
+wait_for 'the wheel scrolls'
+say '/set mouse off' '/set mouse'
+wait_for 'the terminal.s own'
+say '/set editor ed' '/set editor'
+wait_for 'it must be emacs or vi'
+say '/set' '/set'
+wait_for 'usage: /set KEY VALUE'
+key C-u
+result 'settings'
+
+head -c 3000 /dev/zero | tr '\0' y >"$tmp/paste"
+t load-buffer "$tmp/paste"
+t paste-buffer -p
+wait_for '^ > \[paste 1: 1 line, '
+key Enter
+wait_for 'got 3000 bytes'
+say /paste
+wait_for '^ > \[paste 1: 1 line, '
+cat >"$tmp/ed" <<'S'
+#!/bin/sh
+if [ "$(wc -c <"$1")" -ge 3000 ]; then printf 'abc' >"$1"; else echo 'more' >>"$1"; fi
+S
+chmod +x "$tmp/ed"
+result 'a paste of before'
+
+key C-c
+wait_for '^ > *$'
+key C-d
+wait_for 'rc=0'
+begin 100 30 VISUAL="$tmp/ed" PAGER=cat
+t load-buffer "$tmp/paste"
+t paste-buffer -p
+wait_for '^ > \[paste 1: 1 line, 2.9 KB\]'
+key C-g
+wait_for '^ > \[paste 1?2?: 1 line, 3 bytes\]'
+text ' and'
+key C-g
+wait_for 'bytes\] and'
+wait_for 'andmore'
+key Enter
+wait_for 'got 11 bytes, 1 lines'
+key Tab
+key C-g
+wait_for 'got 11 bytes, 1 lines'
+wait_for 'Esc back'
+key Escape
+wait_for 'Enter send'
+say '/keys debug' '/keys debug'
+wait_for 'press any key'
+key F4
+wait_for '(is F4: sessions while typing, sessions in the transcript)'
+key C-t
+wait_for '14 is \^T: nothing while typing'
+key C-c
+wait_for 'keys work again'
+result 'the editor on a paste and around it, the pager, what keys send'
+
+key C-d
+wait_for 'rc=0'
+whole
+result 'out again'
+
+begin 100 30
+args='--resume 7'
+key C-d
+wait_for 'rc=0'
+program
+wait_for 'resumed'
+say '/rename a better one' '/rename'
+wait_for 'this conversation is "a better one"'
+say '/rename taken' '/rename'
+wait_for 'is named "taken" already'
+say /pin
+wait_for 'pinned: its saved state goes last'
+say '/pin off' '/pin off'
+wait_for 'no more pinned'
+say /forget
+wait_for 'its saved states are deleted \(4.1K bytes\)'
+say '/resume x' '/resume x'
+wait_for 'usage: /resume ID'
+say '/resume 8' '/resume 8'
+wait_for 'conversation 8 is open in another'
+result 'a stored conversation: named, pinned, its states forgotten'
+finish
