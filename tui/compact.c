@@ -99,9 +99,12 @@ void compact_end(struct pane *p, bool whole)
         draft_free(before);
     } else {
         branch_from_start(p, before, "going on from a summary");
+        struct view_chat v;
+        chat_view(p->chat, &v);
         app_note(a, R_GOOD,
-                 "what you send now begins a new branch with the summary alone; the "
-                 "whole conversation stays stored, and Esc goes on with it instead");
+                 "what you send now goes on from the summary alone%s; Esc goes on with the whole "
+                 "conversation instead",
+                 v.conversation > 0 ? ", as a new branch: what was said stays stored" : "");
     }
     buf_free(&summary);
 }

@@ -252,7 +252,7 @@ static void show_key(struct app *a, const struct key *k)
     keys_name(k, name);
     const enum action act = keymap_lookup(a->keys, CTX_COMPOSER, &none, k, &is_prefix);
     const enum action there = keymap_lookup(a->keys, CTX_TRANSCRIPT, &none, k, &is_prefix);
-    app_note(a, R_TEXT, "%s is %s: %s while typing, %s in the transcript (^C ends this)",
+    app_note(a, R_TEXT, "%sis %s: %s while typing, %s in the transcript (^C ends this)",
              b.len ? b.data : "a paste ", name[0] ? name : "no key that has a name",
              keymap_name(act), keymap_name(there));
     buf_free(&b);
