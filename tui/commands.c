@@ -454,6 +454,7 @@ static void rename_it(struct app *a, const char *name)
     if (!name[0]) {
         app_note(a, R_WARN, "usage: /rename NAME, of this conversation");
     } else if (id > 0 && conv_rename(a->conv, id, name, &e) == 0) {
+        pane_names(a->cur);
         app_note(a, R_GOOD, "this conversation is \"%s\" from now on", name);
     } else if (id > 0) {
         app_note(a, R_BAD, "%s", e.msg);
@@ -504,7 +505,7 @@ static void resume_it(struct app *a, const char *id)
     } else if (chat_busy(a->cur->chat) || a->cur->n_queue > 0) {
         app_note(a, R_WARN, "the model is at work, or messages wait; stop it first (Esc)");
     } else {
-        pane_leave(a->cur, n);
+        pane_leave(a->cur, n, 0);
     }
 }
 
