@@ -113,7 +113,7 @@ static int make_text(struct script *s, const struct scriptfile_answer *a, bool i
     for (size_t i = 0; i < a->n_parts && rc == 0; i++) {
         const struct scriptfile_part *p = &a->parts[i];
         if (open && (p->kind == SF_TEXT || p->kind == SF_TOOL)) {
-            say_tag(s, t, "\n</think>\n\n");
+            say_tag(s, t, thinks(a) ? "\n</think>\n\n" : "</think>\n\n");
             open = false;
         }
         switch (p->kind) {
