@@ -35,7 +35,8 @@ struct script_round {
 struct script_text {
     const int32_t *ids;
     int n;
-    bool forever; /* from the start again when it is said */
+    bool forever; /* from token `again` on again when it is said */
+    int again;
     const struct script_event *events;
     int n_events;
 };

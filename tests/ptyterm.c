@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 #include <vterm.h>
@@ -25,12 +27,13 @@ struct ptyterm {
     int cols, rows;
     VTerm *vt;
     VTermScreen *screen;
-    struct buf row;
+    struct buf row, log;
     struct ptyterm_frame *frames;
     size_t n_frames, cap_frames;
     size_t in_frame; /* bytes since the last frame's end */
     int64_t cpu;
-    char tail[16]; /* the last bytes, for marks that are cut */
+    bool alternate, cursor, paste; /* modes */
+    char tail[16];                 /* the last bytes, for marks that are cut */
     size_t n_tail;
 };
 
@@ -47,11 +50,30 @@ int64_t ptyterm_now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static int on_mode(VTermProp prop, VTermValue *val, void *user)
+{
+    struct ptyterm *t = user;
+    if (prop == VTERM_PROP_ALTSCREEN) {
+        t->alternate = val->boolean;
+    } else if (prop == VTERM_PROP_CURSORVISIBLE) {
+        t->cursor = val->boolean;
+    }
+    return 1;
+}
+
 static void on_output(const char *s, size_t n, void *user)
 {
     const struct ptyterm *t = user;
     const ssize_t rc = write(t->fd, s, n);
     (void)rc; /* the program may have gone */
+}
+
+/* What libvterm answers, but that it does not know a mode, which we do. */
+static void on_answer(const char *s, size_t n, void *user)
+{
+    if (!memmem(s, n, "$y", 2)) {
+        on_output(s, n, user);
+    }
 }
 
 struct ptyterm *ptyterm_start(const char *const *argv, int cols, int rows)
@@ -65,7 +87,10 @@ struct ptyterm *ptyterm_start(const char *const *argv, int cols, int rows)
     t->screen = vterm_obtain_screen(t->vt);
     vterm_screen_enable_altscreen(t->screen, 1);
     vterm_screen_reset(t->screen, 1);
-    vterm_output_set_callback(t->vt, on_output, t);
+    static const VTermScreenCallbacks calls = {.settermprop = on_mode};
+    t->cursor = true;
+    vterm_screen_set_callbacks(t->screen, &calls, t);
+    vterm_output_set_callback(t->vt, on_answer, t);
     t->pid = forkpty(&t->fd, NULL, NULL, &ws);
     if (t->pid < 0) {
         die("forkpty");
@@ -87,6 +112,7 @@ void ptyterm_free(struct ptyterm *t)
         close(t->fd);
         vterm_free(t->vt);
         buf_free(&t->row);
+        buf_free(&t->log);
         free(t->frames);
         free(t);
     }
@@ -191,6 +217,9 @@ static void watch(struct ptyterm *t, char c)
     if (c == 'l' && t->n_tail >= sizeof end - 1 &&
         memcmp(t->tail + t->n_tail - (sizeof end - 1), end, sizeof end - 1) == 0) {
         frame_over(t);
+    } else if ((c == 'h' || c == 'l') && t->n_tail >= sizeof end - 1 &&
+               memcmp(t->tail + t->n_tail - (sizeof end - 1), "\x1b[?2004", 7) == 0) {
+        t->paste = c == 'h';
     } else if (c == 'p' && t->n_tail >= sizeof ask - 1 &&
                memcmp(t->tail + t->n_tail - (sizeof ask - 1), ask, sizeof ask - 1) == 0) {
         on_output("\x1b[?2026;2$y", 11, t);
@@ -211,6 +240,7 @@ bool ptyterm_read(struct ptyterm *t, int ms)
     for (ssize_t i = 0; i < n; i++) {
         watch(t, block[i]);
     }
+    buf_add(&t->log, block, (size_t)n);
     vterm_input_write(t->vt, block, (size_t)n);
     return true;
 }
@@ -254,6 +284,34 @@ const struct ptyterm_frame *ptyterm_frames(const struct ptyterm *t, size_t *n)
 {
     *n = t->n_frames;
     return t->frames;
+}
+
+const struct buf *ptyterm_log(const struct ptyterm *t)
+{
+    return &t->log;
+}
+
+void ptyterm_resize(struct ptyterm *t, int cols, int rows)
+{
+    const struct winsize ws = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
+    t->cols = cols;
+    t->rows = rows;
+    vterm_set_size(t->vt, rows, cols);
+    if (ioctl(t->fd, TIOCSWINSZ, &ws) < 0) {
+        die("TIOCSWINSZ");
+    }
+}
+
+bool ptyterm_alternate(const struct ptyterm *t)
+{
+    return t->alternate;
+}
+
+bool ptyterm_is_sane(const struct ptyterm *t)
+{
+    struct termios m;
+    return tcgetattr(t->fd, &m) == 0 && (m.c_lflag & ICANON) && (m.c_lflag & ECHO) &&
+           (m.c_lflag & ISIG) && (m.c_oflag & OPOST) && t->cursor && !t->paste;
 }
 
 void ptyterm_forget(struct ptyterm *t)

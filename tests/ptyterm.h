@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/buf.h"
+
 /*
  * A program in a terminal of our own: a pseudo-terminal whose output libvterm draws. It
  * answers as a terminal with synchronized output does, and counts frames by its marks.
@@ -41,6 +43,13 @@ void ptyterm_forget(struct ptyterm *t);
 /* CPU time of a thread, and of the whole process; voluntary context switches of all threads. */
 int64_t ptyterm_cpu(const struct ptyterm *t, bool whole);
 uint64_t ptyterm_switches(const struct ptyterm *t);
+/* All bytes that the program wrote. */
+const struct buf *ptyterm_log(const struct ptyterm *t);
+void ptyterm_resize(struct ptyterm *t, int cols, int rows);
+/* Whether the program is on the alternate screen; whether the line discipline edits and
+ * echoes, the cursor is shown and no mode of ours is left. */
+bool ptyterm_alternate(const struct ptyterm *t);
+bool ptyterm_is_sane(const struct ptyterm *t);
 int64_t ptyterm_now(void);
 
 #endif

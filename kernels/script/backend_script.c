@@ -55,7 +55,9 @@ static const struct script_text *text_of(const struct backend *b, const struct s
 /* Token i; after the last one its end is said again, or all of it. */
 static int32_t token_at(const struct script_text *t, int i)
 {
-    return i < t->n ? t->ids[i] : t->forever ? t->ids[i % t->n] : t->ids[t->n - 1];
+    return i < t->n     ? t->ids[i]
+           : t->forever ? t->ids[t->again + (i - t->n) % (t->n - t->again)]
+                        : t->ids[t->n - 1];
 }
 
 static int event_at(const struct script_event *ev, struct err *e)

@@ -22,6 +22,7 @@ struct tokens {
     struct tok_ids ids;
     struct script_event *events;
     size_t n_events, cap_events;
+    size_t answer; /* where the answer behind the thought begins */
 };
 
 struct script {
@@ -115,6 +116,7 @@ static int make_text(struct script *s, const struct scriptfile_answer *a, bool i
         if (open && (p->kind == SF_TEXT || p->kind == SF_TOOL)) {
             say_tag(s, t, thinks(a) ? "\n</think>\n\n" : "</think>\n\n");
             open = false;
+            t->answer = t->ids.n;
         }
         switch (p->kind) {
         case SF_TEXT:
@@ -129,7 +131,7 @@ static int make_text(struct script *s, const struct scriptfile_answer *a, bool i
             break;
         }
     }
-    if (!a->forever || t->ids.n == 0) {
+    if (!a->forever || t->ids.n == t->answer) {
         tok_ids_add(&t->ids, s->end);
     }
     return rc;
@@ -237,6 +239,7 @@ static int make_answers(struct script *s, struct err *e)
             s->answers[i].text[k] = (struct script_text){.ids = t->ids.v,
                                                          .n = (int)t->ids.n,
                                                          .forever = a->forever,
+                                                         .again = (int)t->answer,
                                                          .events = t->events,
                                                          .n_events = (int)t->n_events};
         }
