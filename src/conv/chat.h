@@ -51,6 +51,7 @@ struct turn {
     int n_logprobs;
     struct engine_draw draw;
     struct engine_rules rules;
+    int code;     /* why it could not begin */
     bool stopped; /* by a stop string: what still comes is not part of it */
     bool cancel;  /* the reader asked */
     int64_t began, first, saved_at;

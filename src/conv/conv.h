@@ -96,7 +96,7 @@ struct conv_event {
     enum conv_event_kind kind;
     struct chat *chat; /* NULL for loading events */
     enum conv_reason reason;
-    int code; /* CE_FAILED: a status of base/err.h */
+    int code; /* CE_FAILED, and CE_END of a turn that could not begin: a status of base/err.h */
     double progress;
     int done, total;
     struct buf text;
@@ -246,6 +246,7 @@ struct conv_logprob {
 /* One answer as a whole. */
 struct chat_result {
     enum conv_reason reason;
+    int stop; /* which of the stop texts ended it; -1: none */
     struct buf text, thought;
     struct buf calls; /* tool calls, a JSON array; empty when there are none */
     int32_t *ids;     /* every token drawn, an ending one included */

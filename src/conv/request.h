@@ -51,7 +51,9 @@ struct conv_request {
  * conv_end. */
 struct conv_request conv_request_default(const struct conv *c);
 
-/* Asks; the events of the answer follow. The chat answers its requests in order. QE_USAGE: a
+/* Asks; the events of the answer follow. A first CE_PREFILL with nothing done says that the
+ * prompt is accepted, a second one how much of it need not be computed; a request that cannot be
+ * answered ends before that, with a code. The chat answers its requests in order. QE_USAGE: a
  * value that cannot be (named, with what is allowed). QE_NOMEM: too long. */
 int chat_request(struct chat *t, const struct conv_request *q, struct err *e);
 

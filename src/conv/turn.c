@@ -250,6 +250,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     struct chat_result *res = mem_zalloc(sizeof *res);
     *res = (struct chat_result){
         .reason = reason,
+        .stop = u->stopped ? (int)u->split.stop.which : -1,
         .text = u->said.text,
         .thought = u->said.thought,
         .ids = u->ids.v,
@@ -278,7 +279,8 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     memset(&u->said.thought, 0, sizeof u->said.thought);
     memset(&u->ids, 0, sizeof u->ids);
     u->logprobs = NULL;
-    struct post_item it = {.ev = {.kind = CE_END, .chat = t, .reason = reason}, .result = res};
+    struct post_item it = {
+        .ev = {.kind = CE_END, .chat = t, .reason = reason, .code = u->code}, .result = res};
     buf_adds(&it.ev.text, why ? why : "");
     turn_fini(u);
     chat_publish(t);
@@ -415,8 +417,12 @@ static void turn_begin(struct chat *t)
     }
     tok_ids_free(&ids);
     if (rc < 0) {
+        u->code = rc;
         turn_end(t, CE_R_ERROR, e.msg);
         return;
+    }
+    if (t->reader != &c->screen) {
+        post_prefill(t, 0, u->total); /* it is accepted */
     }
     save(t, NULL, NULL);
     chat_publish(t);

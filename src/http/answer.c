@@ -1,0 +1,354 @@
+/* One answer: what the model says becomes events of a stream or one body. Called by the loop with
+ * the server's lock held, but for answer_create. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "http/server.h"
+
+static int64_t now_ns(void)
+{
+    return clock_now(clock_main());
+}
+
+static void token_text(void *ctx, int32_t id, struct buf *out)
+{
+    (void)conv_detokenize(ctx, &id, 1, out, NULL);
+}
+
+struct answer *answer_create(struct http *h, struct ask *ask, struct MHD_Connection *conn)
+{
+    struct answer *a = mem_zalloc(sizeof *a);
+    a->h = h;
+    a->ask = ask;
+    a->conn = conn;
+    a->asked = a->last = now_ns();
+    a->view = view_request_unknown();
+    ask->token = token_text;
+    ask->token_ctx = h->conv;
+    for (int i = 0; i < API_CHOICES; i++) {
+        a->choice[i].out = (struct choice_out){.index = i, .block = -1};
+    }
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+    a->fd = info ? info->connect_fd : -1;
+    return a;
+}
+
+void answer_free(struct answer *a)
+{
+    if (!a) {
+        return;
+    }
+    for (int i = 0; i < API_CHOICES; i++) {
+        buf_free(&a->choice[i].text);
+        buf_free(&a->choice[i].thought);
+        buf_free(&a->choice[i].out.text);
+    }
+    buf_free(&a->out);
+    ask_free(a->ask);
+    free(a);
+}
+
+bool answer_over(const struct answer *a)
+{
+    for (int i = 0; i < a->ask->n; i++) {
+        if (a->choice[i].chat) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void publish(struct answer *a, enum view_request_state state)
+{
+    a->view.state = state;
+    if (a->h->opts.requests && a->view.id) {
+        requests_update(a->h->opts.requests, &a->view, now_ns());
+    }
+}
+
+/* The connection may go on: there is something to send, or the end is known. */
+static void go_on(struct answer *a)
+{
+    a->last = now_ns();
+    listen_resume(a);
+}
+
+static void head(struct answer *a, int status)
+{
+    a->headed = true;
+    a->status = status;
+}
+
+/* Ends an answer of which nothing has gone out yet. */
+static void refuse(struct answer *a, int status, const char *why)
+{
+    a->ask->api->error(status, why, NULL, &a->out);
+    head(a, status);
+    a->done = true;
+    go_on(a);
+}
+
+static void log_line(struct answer *a, const char *result)
+{
+    char line[400];
+    const struct view_request *v = &a->view;
+    if (!a->h->opts.log) {
+        return;
+    }
+    snprintf(line, sizeof line,
+             "%s %s prompt %d reused %d output %d prefill %.3f s %.1f tok/s %.2f tok/round %s",
+             a->ask->id, a->ask->api->path, v->input, v->cached, v->output,
+             isnan(v->prefill_s) ? 0 : v->prefill_s, isnan(v->tok_s) ? 0 : v->tok_s,
+             isnan(v->tok_round) ? 0 : v->tok_round, result);
+    a->h->opts.log(a->h->opts.log_ctx, line);
+}
+
+static void ended(struct answer *a, enum view_request_state state, const char *result)
+{
+    snprintf(a->view.result, sizeof a->view.result, "%s", result);
+    log_line(a, result);
+    publish(a, state);
+    a->view.id = 0;
+}
+
+void answer_begin(struct answer *a)
+{
+    struct err e = ERR_INIT;
+    if (a->h->opts.requests) {
+        a->view.input = a->view.cached = -1;
+        a->view.max_tokens = a->ask->q.max_tokens;
+        a->view.stream = a->ask->stream;
+        a->view.bytes = a->ask->messages.len;
+        snprintf(a->view.endpoint, sizeof a->view.endpoint, "%s", a->ask->api->path);
+        snprintf(a->view.client, sizeof a->view.client, "http");
+        a->view.id = requests_begin(a->h->opts.requests, &a->view, now_ns());
+    }
+    for (int i = 0; i < a->ask->n; i++) {
+        const struct conv_request q = ask_request(a->ask, i);
+        a->choice[i].chat = conv_reader_chat(a->h->reader);
+        a->n_begun++;
+        if (chat_request(a->choice[i].chat, &q, &e) < 0) {
+            refuse(a, e.code == QE_NOMEM ? 413 : 400, e.msg);
+            answer_drop(a);
+            return;
+        }
+    }
+}
+
+void answer_drop(struct answer *a)
+{
+    const bool running = !answer_over(a);
+    for (int i = 0; i < a->ask->n; i++) {
+        chat_free(a->choice[i].chat);
+        a->choice[i].chat = NULL;
+    }
+    if (running && a->view.id) {
+        ended(a, RQ_FAILED, a->gone || a->broken ? "the client went away" : "refused");
+    }
+}
+
+/* The first event of a choice, once it is known what is cached. */
+static void open_choice(struct answer *a, struct choice *c)
+{
+    struct view_chat v;
+    if (!c->out.begun) {
+        c->out.begun = true;
+        chat_view(c->chat, &v);
+        a->ask->api->begin(a->ask, &c->out, v.prompt_tokens, v.cached_tokens, &a->out);
+    }
+}
+
+/* Held text as events, if the reader keeps up or (all) it must go now. */
+static bool let_out(struct answer *a, struct choice *c, bool all)
+{
+    const struct api *api = a->ask->api;
+    if (!all && a->out.len - a->sent > UNSENT_MOST) {
+        a->held = true;
+        return false;
+    }
+    if (c->thought.len > 0 || c->text.len > 0) {
+        open_choice(a, c);
+    }
+    if (c->thought.len > 0) {
+        api->thought(a->ask, &c->out, c->thought.data, c->thought.len, &a->out);
+        buf_truncate(&c->thought, 0);
+    }
+    if (c->text.len > 0) {
+        api->text(a->ask, &c->out, c->text.data, c->text.len, &a->out);
+        buf_truncate(&c->text, 0);
+    }
+    return true;
+}
+
+static int status_of(int code)
+{
+    switch (code) {
+    case QE_USAGE:
+    case QE_FORMAT:
+    case QE_UNSUPPORTED:
+    case QE_NOMEM:
+        return 400;
+    case QE_BUSY:
+        return 429;
+    default:
+        return 500;
+    }
+}
+
+/* A choice that could not be answered. */
+static void fail(struct answer *a, const struct conv_event *ev, const struct chat_result *r)
+{
+    char too_long[160];
+    const char *why = ev->text.data ? ev->text.data : "the answer failed";
+    struct view_model m;
+    conv_view_model(a->h->conv, &m);
+    if (ev->code == QE_NOMEM && r->prompt_tokens >= m.ctx) {
+        snprintf(too_long, sizeof too_long, "prompt is too long: %d tokens > %d maximum",
+                 r->prompt_tokens, m.ctx);
+        why = too_long;
+    }
+    ended(a, RQ_FAILED, why);
+    if (!a->headed) {
+        refuse(a, status_of(ev->code), why);
+    } else if (a->ask->stream) {
+        a->ask->api->fail(a->ask, why, &a->out);
+        a->done = true;
+        go_on(a);
+    } else {
+        a->broken = true;
+        a->done = true;
+        go_on(a);
+    }
+    answer_drop(a);
+}
+
+static void figures(struct answer *a)
+{
+    struct view_request *v = &a->view;
+    v->input = v->cached = v->output = 0;
+    for (int i = 0; i < a->ask->n; i++) {
+        const struct chat_result *r = chat_last(a->choice[i].chat);
+        struct view_chat c;
+        chat_view(a->choice[i].chat, &c);
+        v->input += r->prompt_tokens;
+        v->cached += r->cached_tokens;
+        v->output += (int)r->n_ids;
+        v->prefill_s = r->prefill_s;
+        v->decode_s = r->decode_s;
+        v->first_s = c.ttft_s;
+        v->tok_s = c.tok_s;
+        v->tok_round = r->rounds > 0 ? (double)r->n_ids / r->rounds : NAN;
+    }
+}
+
+static void end_choice(struct answer *a, struct choice *c, const struct conv_event *ev)
+{
+    const struct chat_result *all[API_CHOICES];
+    const struct chat_result *r = chat_last(c->chat);
+    if (ev->reason == CE_R_ERROR) {
+        fail(a, ev, r);
+        return;
+    }
+    c->ended = true;
+    a->n_ended++;
+    if (a->ask->stream) {
+        open_choice(a, c);
+        (void)let_out(a, c, true);
+        a->ask->api->end(a->ask, &c->out, r, &a->out);
+    }
+    if (a->n_ended == a->ask->n) {
+        for (int i = 0; i < a->ask->n; i++) {
+            all[i] = chat_last(a->choice[i].chat);
+        }
+        figures(a);
+        if (a->ask->stream) {
+            a->ask->api->close(a->ask, a->view.input, a->view.cached, a->view.output, &a->out);
+        } else {
+            a->ask->api->whole(a->ask, all, a->ask->n, &a->out);
+            head(a, 200);
+        }
+        a->done = true;
+        ended(a, RQ_DONE, conv_reason_word(ev->reason));
+        answer_drop(a);
+    }
+    go_on(a);
+}
+
+void answer_event(struct answer *a, int i, const struct conv_event *ev)
+{
+    struct choice *c = &a->choice[i];
+    json_t *call = NULL;
+    switch (ev->kind) {
+    case CE_PREFILL:
+        c->prefills++;
+        if (c->prefills == 1 && a->ask->stream && !a->headed) {
+            head(a, 200);
+            a->ask->api->ping(a->ask, &a->out);
+            go_on(a);
+        }
+        if (c->prefills == 2 && a->ask->stream) {
+            open_choice(a, c);
+            go_on(a);
+        }
+        a->view.input = ev->total;
+        publish(a, RQ_PREFILL);
+        break;
+    case CE_THOUGHT:
+    case CE_TEXT:
+        if (a->view.state != RQ_DECODE) {
+            publish(a, RQ_DECODE);
+        }
+        if (a->ask->stream) {
+            /* the order of thought and answer stays: no thought follows an answer */
+            buf_add(ev->kind == CE_TEXT ? &c->text : &c->thought, ev->text.data, ev->text.len);
+            if (let_out(a, c, false)) {
+                go_on(a);
+            }
+        }
+        break;
+    case CE_TOOL:
+        if (a->ask->stream) {
+            call = json_loadb(ev->text.data, ev->text.len, 0, NULL);
+            open_choice(a, c);
+            (void)let_out(a, c, true);
+            a->ask->api->call(a->ask, &c->out, call, &a->out);
+            json_decref(call);
+            go_on(a);
+        }
+        publish(a, RQ_TOOL);
+        break;
+    case CE_END:
+        end_choice(a, c, ev);
+        break;
+    case CE_QUEUED:
+    case CE_LOADING:
+    case CE_READY:
+    case CE_FAILED:
+    case CE_NOTICE:
+    case CE_SAVED:
+    case CE_STORED:
+        break;
+    }
+}
+
+void answer_tend(struct answer *a, int64_t now)
+{
+    if (a->held && !a->done) {
+        a->held = false;
+        for (int i = 0; i < a->ask->n; i++) {
+            (void)let_out(a, &a->choice[i], false);
+        }
+        go_on(a);
+    }
+    if (a->headed && !a->done && a->ask->stream && now - a->last >= PING_NS) {
+        a->ask->api->ping(a->ask, &a->out);
+        go_on(a);
+    }
+}

@@ -1,0 +1,108 @@
+#ifndef QUASAR_HTTP_API_H
+#define QUASAR_HTTP_API_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "conv/request.h"
+
+/*
+ * One shape of request and answer on the wire: how a body becomes requests to the model, and
+ * how what comes back becomes events or one body. Field mapping and nothing else: no sockets, no
+ * threads. One ask is used by one thread at a time.
+ */
+
+#define API_CHOICES 16 /* answers to one request at most */
+
+/* A request that was understood. */
+struct ask {
+    const struct api *api;
+    json_t *body;     /* owned; strings below point into it */
+    const char *model; /* as the client calls it */
+    char id[48];
+    int64_t created; /* seconds since 1970 */
+    bool stream;
+    bool usage;     /* stream_options.include_usage */
+    bool echo;      /* completions */
+    bool logprobs;  /* wanted in the answer */
+    bool calls;     /* the client declared tools */
+    int top;        /* of the likeliest tokens */
+
+    /* The text of a token, for log probabilities; set by who runs the ask. */
+    void (*token)(void *ctx, int32_t id, struct buf *out);
+    void *token_ctx;
+
+    struct conv_request q; /* of the first; the others differ in seed, or prompt */
+    struct buf messages, tools;
+    struct conv_bias *bias;
+    const char **stop;
+    int n; /* choices */
+    struct ask_prompt {
+        const char *text;
+        size_t text_n;
+        int32_t *ids; /* owned */
+        size_t n_ids;
+    } * prompts; /* completions: of each choice; else NULL */
+    size_t n_prompts;
+};
+
+/* What has gone out of one choice of a streamed answer. */
+struct choice_out {
+    int index;
+    int block;      /* open content block, for shapes that have them: -1 none */
+    char kind;      /* of the open block */
+    int blocks;     /* begun so far */
+    int calls;      /* tool calls so far */
+    bool begun;     /* its first event is out */
+    struct buf text; /* all of the answer, for shapes that repeat it */
+};
+
+struct api {
+    const char *path;
+    const char *prefix; /* of an answer's id */
+    /* Fills a from a->body. q has the server's defaults. QE_FORMAT: a field is wrong (named in
+     * the message, and in *field); QE_UNSUPPORTED: it asks for what is not there. */
+    int (*parse)(struct ask *a, const char **field, struct err *e);
+    /* Events of a stream; each appends whole ones. begin: once per choice, after the prompt is
+     * known to fit: input, cached tokens. */
+    void (*begin)(const struct ask *a, struct choice_out *c, int input, int cached,
+                  struct buf *out);
+    void (*thought)(const struct ask *a, struct choice_out *c, const char *p, size_t n,
+                    struct buf *out);
+    void (*text)(const struct ask *a, struct choice_out *c, const char *p, size_t n,
+                 struct buf *out);
+    /* call: {"name", "arguments"} */
+    void (*call)(const struct ask *a, struct choice_out *c, const json_t *call, struct buf *out);
+    void (*end)(const struct ask *a, struct choice_out *c, const struct chat_result *r,
+                struct buf *out);
+    /* After the last choice; totals of all. */
+    void (*close)(const struct ask *a, int input, int cached, int output, struct buf *out);
+    /* The stream fails; nothing follows. */
+    void (*fail)(const struct ask *a, const char *why, struct buf *out);
+    void (*ping)(const struct ask *a, struct buf *out);
+    /* The whole body, of n choices. */
+    void (*whole)(const struct ask *a, const struct chat_result *const *r, int n, struct buf *out);
+    /* The body of an error: an HTTP status, the field at fault (may be NULL). */
+    void (*error)(int status, const char *why, const char *field, struct buf *out);
+};
+
+extern const struct api api_chat, api_completions, api_messages;
+
+/* Takes body (also on failure). defaults: the server's. */
+int ask_create(const struct api *api, json_t *body, const struct conv_request *defaults,
+               struct ask **out, const char **field, struct err *e);
+void ask_free(struct ask *a);
+/* The request of choice i; borrowed from a. */
+struct conv_request ask_request(const struct ask *a, int i);
+
+/* A token's text as JSON, and its log probability: {"token", "logprob", "bytes"}. */
+json_t *ask_token(const struct ask *a, int32_t id);
+json_t *ask_logprob(const struct ask *a, const struct conv_logprob *l);
+
+/* "event: NAME\ndata: JSON\n\n"; name NULL: data alone. Takes v. */
+void sse_event(const char *name, json_t *v, struct buf *out);
+
+#endif

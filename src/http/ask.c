@@ -1,0 +1,110 @@
+/* What all shapes of requests have in common. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/jsonio.h"
+#include "base/mem.h"
+#include "http/api.h"
+
+int ask_create(const struct api *api, json_t *body, const struct conv_request *defaults,
+               struct ask **out, const char **field, struct err *e)
+{
+    struct ask *a = mem_zalloc(sizeof *a);
+    a->api = api;
+    a->body = body;
+    a->q = *defaults;
+    a->n = 1;
+    a->model = "";
+    a->created = clock_wall();
+    *field = NULL;
+    int rc = json_is_object(body) ? api->parse(a, field, e)
+                                  : err_set(e, QE_FORMAT, "the body is not a JSON object");
+    if (rc < 0) {
+        ask_free(a);
+        return rc;
+    }
+    *out = a;
+    return 0;
+}
+
+void ask_free(struct ask *a)
+{
+    if (!a) {
+        return;
+    }
+    for (size_t i = 0; i < a->n_prompts; i++) {
+        free(a->prompts[i].ids);
+    }
+    free(a->prompts);
+    free(a->bias);
+    free(a->stop);
+    buf_free(&a->messages);
+    buf_free(&a->tools);
+    json_decref(a->body);
+    free(a);
+}
+
+struct conv_request ask_request(const struct ask *a, int i)
+{
+    struct conv_request q = a->q;
+    if (a->messages.len > 0) {
+        q.messages = a->messages.data;
+        q.messages_n = a->messages.len;
+        q.tools = a->tools.len > 0 ? a->tools.data : NULL;
+        q.tools_n = a->tools.len;
+    } else {
+        const struct ask_prompt *p = &a->prompts[(size_t)i % a->n_prompts];
+        q.text = p->text;
+        q.text_n = p->text_n;
+        q.ids = p->ids;
+        q.n_ids = p->n_ids;
+    }
+    if (i > 0 && q.seed >= 0) {
+        q.seed = (int64_t)(((uint64_t)q.seed + (uint64_t)i) & INT64_MAX);
+    }
+    return q;
+}
+
+static void token_bytes(const struct ask *a, int32_t id, struct buf *out)
+{
+    if (a->token) {
+        a->token(a->token_ctx, id, out);
+    }
+}
+
+json_t *ask_token(const struct ask *a, int32_t id)
+{
+    struct buf b = BUF_INIT;
+    token_bytes(a, id, &b);
+    json_t *s = json_str_lossy(b.data ? b.data : "", b.len);
+    buf_free(&b);
+    return s;
+}
+
+json_t *ask_logprob(const struct ask *a, const struct conv_logprob *l)
+{
+    struct buf b = BUF_INIT;
+    json_t *bytes = json_array();
+    token_bytes(a, l->id, &b);
+    for (size_t i = 0; i < b.len; i++) {
+        json_array_append_new(bytes, json_integer((unsigned char)b.data[i]));
+    }
+    json_t *o = json_pack("{s:o, s:f, s:o}", "token", json_str_lossy(b.data ? b.data : "", b.len),
+                          "logprob", (double)l->logprob, "bytes", bytes);
+    buf_free(&b);
+    return o;
+}
+
+void sse_event(const char *name, json_t *v, struct buf *out)
+{
+    if (name) {
+        buf_printf(out, "event: %s\n", name);
+    }
+    buf_adds(out, "data: ");
+    json_write(v, out);
+    buf_adds(out, "\n\n");
+    json_decref(v);
+}

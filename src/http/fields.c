@@ -1,0 +1,183 @@
+/* Typed looks into a request's body that name the field at fault. */
+#include "config.h"
+#include "http/fields.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+bool fields_ok(const struct fields *f)
+{
+    return f->e.code == 0;
+}
+
+void fields_wrong(struct fields *f, const char *key, const char *fmt, ...)
+{
+    char what[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    if (fields_ok(f)) {
+        f->field = key;
+        err_set(&f->e, QE_FORMAT, "%s: %s", key, what);
+    }
+}
+
+static const char *type_word(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "true or false";
+    case JSON_NULL:
+        break;
+    }
+    return "null";
+}
+
+/* The field's value; NULL when there is nothing to look at. */
+static json_t *get(const struct fields *f, const char *key)
+{
+    json_t *v = fields_ok(f) ? json_object_get(f->o, key) : NULL;
+    return json_is_null(v) ? NULL : v;
+}
+
+void fields_num(struct fields *f, const char *key, double lo, double hi, double *out)
+{
+    const json_t *v = get(f, key);
+    if (!v) {
+        return;
+    }
+    const double x = json_number_value(v);
+    if (!json_is_number(v)) {
+        fields_wrong(f, key, "is %s; it must be a number from %g to %g", type_word(v), lo, hi);
+    } else if (!(x >= lo && x <= hi)) {
+        fields_wrong(f, key, "is %g; it must be from %g to %g", x, lo, hi);
+    } else {
+        *out = x;
+    }
+}
+
+/* Whole numbers also as 5.0, as some clients write them. */
+static bool whole(const json_t *v, int64_t *out)
+{
+    if (json_is_integer(v)) {
+        *out = json_integer_value(v);
+        return true;
+    }
+    const double x = json_is_real(v) ? json_real_value(v) : NAN;
+    if (!(fabs(x) <= 0x1p53) || x != floor(x)) {
+        return false;
+    }
+    *out = (int64_t)x;
+    return true;
+}
+
+void fields_int(struct fields *f, const char *key, int64_t lo, int64_t hi, int64_t *out)
+{
+    const json_t *v = get(f, key);
+    int64_t x = 0;
+    if (!v) {
+        return;
+    }
+    if (!whole(v, &x)) {
+        fields_wrong(f, key, "is %s; it must be a whole number from %lld to %lld", type_word(v),
+                     (long long)lo, (long long)hi);
+    } else if (x < lo || x > hi) {
+        fields_wrong(f, key, "is %lld; it must be from %lld to %lld", (long long)x, (long long)lo,
+                     (long long)hi);
+    } else {
+        *out = x;
+    }
+}
+
+void fields_limit(struct fields *f, const char *key, int lo, int hi, int *out)
+{
+    int64_t x = INT64_MIN;
+    fields_int(f, key, lo, INT64_MAX, &x);
+    if (x != INT64_MIN) {
+        *out = x > hi ? hi : (int)x;
+    }
+}
+
+void fields_bool(struct fields *f, const char *key, bool *out)
+{
+    const json_t *v = get(f, key);
+    if (v && !json_is_boolean(v)) {
+        fields_wrong(f, key, "is %s; it must be true or false", type_word(v));
+    } else if (v) {
+        *out = json_is_true(v);
+    }
+}
+
+void fields_str(struct fields *f, const char *key, const char **out)
+{
+    const json_t *v = get(f, key);
+    if (v && !json_is_string(v)) {
+        fields_wrong(f, key, "is %s; it must be a string", type_word(v));
+    } else if (v) {
+        *out = json_string_value(v);
+    }
+}
+
+json_t *fields_array(struct fields *f, const char *key)
+{
+    json_t *v = get(f, key);
+    if (v && !json_is_array(v)) {
+        fields_wrong(f, key, "is %s; it must be an array", type_word(v));
+        return NULL;
+    }
+    return v;
+}
+
+json_t *fields_object(struct fields *f, const char *key)
+{
+    json_t *v = get(f, key);
+    if (v && !json_is_object(v)) {
+        fields_wrong(f, key, "is %s; it must be an object", type_word(v));
+        return NULL;
+    }
+    return v;
+}
+
+void fields_strings(struct fields *f, const char *key, size_t max, const char ***list, size_t *n)
+{
+    const json_t *v = get(f, key);
+    if (!v) {
+        return;
+    }
+    const size_t many = json_is_array(v) ? json_array_size(v) : 1;
+    if (!json_is_array(v) && !json_is_string(v)) {
+        fields_wrong(f, key, "is %s; it must be a string or an array of strings", type_word(v));
+        return;
+    }
+    if (many > max) {
+        fields_wrong(f, key, "has %zu strings; at most %zu can be given", many, max);
+        return;
+    }
+    const char **out = mem_array(many + 1, sizeof *out);
+    for (size_t i = 0; i < many; i++) {
+        const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
+        if (!json_is_string(s)) {
+            fields_wrong(f, key, "has %s; it must have strings only", type_word(s));
+            free(out);
+            return;
+        }
+        out[i] = json_string_value(s);
+    }
+    *list = out;
+    *n = many;
+}

@@ -1,0 +1,39 @@
+#ifndef QUASAR_HTTP_FIELDS_H
+#define QUASAR_HTTP_FIELDS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/*
+ * Fields of a request's body. A field that is missing or null leaves the value as it was; one of
+ * a wrong type or range is QE_FORMAT, and its name is left in f->field. After a failure the rest do
+ * nothing, so that a parser may read all its fields and look once.
+ */
+struct fields {
+    const json_t *o;
+    const char *field; /* at fault */
+    struct err e;
+};
+
+void fields_num(struct fields *f, const char *key, double lo, double hi, double *out);
+void fields_int(struct fields *f, const char *key, int64_t lo, int64_t hi, int64_t *out);
+/* As fields_int, into an int; more than hi counts as hi. */
+void fields_limit(struct fields *f, const char *key, int lo, int hi, int *out);
+void fields_bool(struct fields *f, const char *key, bool *out);
+/* Borrowed from the body. */
+void fields_str(struct fields *f, const char *key, const char **out);
+/* An array or object, borrowed; NULL when there is none. */
+json_t *fields_array(struct fields *f, const char *key);
+json_t *fields_object(struct fields *f, const char *key);
+/* A string, or an array of at most max strings; *list is allocated, its strings borrowed. */
+void fields_strings(struct fields *f, const char *key, size_t max, const char ***list, size_t *n);
+/* What is wrong with a field, in words. */
+void fields_wrong(struct fields *f, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+bool fields_ok(const struct fields *f);
+
+#endif

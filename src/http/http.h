@@ -1,0 +1,45 @@
+#ifndef QUASAR_HTTP_HTTP_H
+#define QUASAR_HTTP_HTTP_H
+
+#include "base/err.h"
+#include "conv/conv.h"
+#include "view/requests.h"
+
+/*
+ * The listener: serves the model of a conv to HTTP clients, in the shapes of the OpenAI and the
+ * Anthropic API (quasar-listen(7)). Two threads of its own: one for the sockets, one that reads
+ * what the model says. Neither waits for the other, and the engine waits for none of them.
+ */
+struct http;
+
+struct http_opts {
+    const char *host; /* an address, or "localhost" */
+    int port;         /* 0: any that is free */
+    const char *const *keys;
+    size_t n_keys; /* 0: everybody may ask */
+    int max_tokens; /* of an answer whose request names no limit; 0: 8192 */
+    int queue;      /* requests that may wait or run at a time; 0: 64 */
+    int connections; /* 0: 512 */
+    size_t body;     /* bytes of a request at most; 0: 32 MiB */
+    const char *version; /* of the program */
+    struct requests *requests; /* the table to keep; NULL: none. Outlives it */
+    /* A line for each request that ended; NULL: none. Any thread. */
+    void (*log)(void *ctx, const char *line);
+    void *log_ctx;
+};
+
+/* Listens at once; until the model is loaded requests to it are answered 503. The strings must
+ * live as long. QE_IO: the address cannot be listened at (why, and what to do). */
+int http_open(struct conv *c, const struct http_opts *o, struct http **out, struct err *e);
+/* "127.0.0.1:8080" */
+const char *http_address(const struct http *h);
+/* No further request is taken: they are answered 503. */
+void http_drain(struct http *h);
+/* Answers under way. */
+int http_live(struct http *h);
+/* Readable when http_live has become 0 after http_drain. */
+int http_drained_fd(const struct http *h);
+/* Cuts what is still under way, and frees. Before conv_end; NULL is allowed. */
+void http_close(struct http *h);
+
+#endif

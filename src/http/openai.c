@@ -1,0 +1,599 @@
+/* The shapes of /v1/chat/completions and /v1/completions. */
+#include "config.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jsonio.h"
+#include "base/mem.h"
+#include "http/api.h"
+#include "http/fields.h"
+
+#define MAX_STOPS 16
+#define MAX_BIAS  1024
+
+/* ---- what both have ---- */
+
+static void take_bias(struct ask *a, struct fields *f)
+{
+    json_t *o = fields_object(f, "logit_bias");
+    const char *key = NULL;
+    json_t *v = NULL;
+    if (!o) {
+        return;
+    }
+    if (json_object_size(o) > MAX_BIAS) {
+        fields_wrong(f, "logit_bias", "has %zu tokens; at most %d can be given",
+                     json_object_size(o), MAX_BIAS);
+        return;
+    }
+    a->bias = mem_array(json_object_size(o) + 1, sizeof *a->bias);
+    a->q.bias = a->bias;
+    a->q.n_bias = 0;
+    json_object_foreach(o, key, v)
+    {
+        char *end = NULL;
+        const long id = strtol(key, &end, 10);
+        const double x = json_number_value(v);
+        if (end == key || *end || id < 0 || id > INT32_MAX) {
+            fields_wrong(f, "logit_bias", "\"%.40s\" is no token's number", key);
+            return;
+        }
+        if (!json_is_number(v) || !(x >= -100 && x <= 100)) {
+            fields_wrong(f, "logit_bias", "of token %ld is no number from -100 to 100", id);
+            return;
+        }
+        a->bias[a->q.n_bias++] = (struct conv_bias){(int32_t)id, (float)x};
+    }
+}
+
+static void take_common(struct ask *a, struct fields *f)
+{
+    fields_str(f, "model", &a->model);
+    fields_bool(f, "stream", &a->stream);
+    fields_num(f, "temperature", 0, 100, &a->q.temp);
+    fields_num(f, "top_p", 0, 1, &a->q.top_p);
+    fields_num(f, "min_p", 0, 1, &a->q.min_p);
+    fields_limit(f, "top_k", -1, 1 << 20, &a->q.top_k);
+    fields_num(f, "presence_penalty", -2, 2, &a->q.presence);
+    fields_num(f, "frequency_penalty", -2, 2, &a->q.frequency);
+    fields_num(f, "repetition_penalty", 0.01, 100, &a->q.repetition);
+    fields_int(f, "seed", INT64_MIN, INT64_MAX, &a->q.seed);
+    a->q.seed = a->q.seed < -1 ? a->q.seed & INT64_MAX : a->q.seed;
+    fields_limit(f, "max_tokens", 1, 1 << 20, &a->q.max_tokens);
+    fields_limit(f, "min_tokens", 0, 1 << 20, &a->q.min_tokens);
+    fields_limit(f, "n", 1, INT_MAX, &a->n);
+    fields_bool(f, "ignore_eos", &a->q.ignore_eos);
+    fields_strings(f, "stop", MAX_STOPS, &a->stop, &a->q.n_stop);
+    a->q.stop = a->stop ? a->stop : a->q.stop;
+    take_bias(a, f);
+    json_t *so = fields_object(f, "stream_options");
+    if (so) {
+        struct fields g = {.o = so};
+        fields_bool(&g, "include_usage", &a->usage);
+        if (!fields_ok(&g)) {
+            fields_wrong(f, "stream_options", "%s", g.e.msg);
+        }
+    }
+}
+
+static json_t *usage(int input, int cached, int output)
+{
+    return json_pack("{s:i, s:i, s:i, s:{s:i}}", "prompt_tokens", input, "completion_tokens",
+                     output, "total_tokens", input + output, "prompt_tokens_details",
+                     "cached_tokens", cached);
+}
+
+static void totals(const struct chat_result *const *r, int n, int *input, int *cached, int *output)
+{
+    *input = *cached = *output = 0;
+    for (int i = 0; i < n; i++) {
+        *input += r[i]->prompt_tokens;
+        *cached += r[i]->cached_tokens;
+        *output += (int)r[i]->n_ids;
+    }
+}
+
+static const char *finish(const struct chat_result *r)
+{
+    switch (r->reason) {
+    case CE_R_LENGTH:
+        return "length";
+    case CE_R_TOOL:
+        return "tool_calls";
+    case CE_R_STOP:
+    case CE_R_CANCELLED:
+    case CE_R_ERROR:
+        break;
+    }
+    return "stop";
+}
+
+static json_t *chunk(const struct ask *a, const char *object, json_t *choices)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", a->id, "object", object, "created",
+                     (json_int_t)a->created, "model", a->model, "choices", choices);
+}
+
+static void openai_error(int status, const char *why, const char *field, struct buf *out)
+{
+    const char *type = status == 401   ? "authentication_error"
+                       : status == 404 ? "not_found_error"
+                       : status == 429 ? "rate_limit_error"
+                       : status >= 500 ? "server_error"
+                                       : "invalid_request_error";
+    const bool too_long = status == 400 && strncmp(why, "prompt is too long", 18) == 0;
+    json_t *o = json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", why, "type", type,
+                          "param", field, "code",
+                          too_long          ? "context_length_exceeded"
+                          : status == 401   ? "invalid_api_key"
+                                            : NULL);
+    json_write(o, out);
+    json_decref(o);
+}
+
+static void openai_fail(const struct ask *a, const char *why, struct buf *out)
+{
+    (void)a;
+    sse_event(NULL,
+              json_pack("{s:{s:s, s:s, s:n, s:n}}", "error", "message", why, "type",
+                        "server_error", "param", "code"),
+              out);
+}
+
+static void comment(const struct ask *a, struct buf *out)
+{
+    (void)a;
+    buf_adds(out, ": still working\n\n");
+}
+
+static void done(const struct ask *a, const char *object, int input, int cached, int output,
+                 struct buf *out)
+{
+    if (a->usage) {
+        json_t *o = chunk(a, object, json_array());
+        json_object_set_new(o, "usage", usage(input, cached, output));
+        sse_event(NULL, o, out);
+    }
+    buf_adds(out, "data: [DONE]\n\n");
+}
+
+/* ---- chat completions ---- */
+
+/* Messages as the template reads them: a call's result whatever its role is called. */
+static void take_messages(struct ask *a, struct fields *f)
+{
+    json_t *list = fields_array(f, "messages");
+    if (!list || json_array_size(list) == 0) {
+        fields_wrong(f, "messages", "must be an array of at least one message");
+        return;
+    }
+    size_t i = 0;
+    json_t *m = NULL;
+    json_array_foreach(list, i, m)
+    {
+        const char *role = json_string_value(json_object_get(m, "role"));
+        if (role && strcmp(role, "function") == 0) {
+            json_object_set_new(m, "role", json_string("tool"));
+        }
+    }
+    json_write(list, &a->messages);
+}
+
+static void take_tools(struct ask *a, struct fields *f)
+{
+    json_t *tools = fields_array(f, "tools");
+    const json_t *choice = json_object_get(f->o, "tool_choice");
+    const bool none = json_is_string(choice) && strcmp(json_string_value(choice), "none") == 0;
+    if (tools && json_array_size(tools) > 0 && !none) {
+        json_write(tools, &a->tools);
+        a->calls = true;
+    }
+}
+
+static void take_format(struct fields *f)
+{
+    const json_t *o = fields_object(f, "response_format");
+    const char *type = json_string_value(json_object_get(o, "type"));
+    if (o && (!type || strcmp(type, "text") != 0)) {
+        fields_wrong(f, "response_format",
+                     "only {\"type\": \"text\"} is there; say in the prompt what is wanted");
+    }
+}
+
+static void take_effort(struct ask *a, struct fields *f, const char *effort)
+{
+    static const char *const levels[] = {"low", "medium", "high", "xhigh"};
+    if (!effort) {
+        return;
+    }
+    if (strcmp(effort, "none") == 0 || strcmp(effort, "minimal") == 0) {
+        a->q.think = 0;
+        return;
+    }
+    if (strcmp(effort, "max") == 0) {
+        effort = "xhigh";
+    }
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        if (strcmp(effort, levels[i]) == 0) {
+            a->q.effort = levels[i];
+            a->q.think = 1;
+            return;
+        }
+    }
+    fields_wrong(f, "reasoning_effort",
+                 "is \"%.40s\"; it must be none, minimal, low, medium, high or xhigh", effort);
+}
+
+static void take_thinking(struct ask *a, struct fields *f)
+{
+    const char *effort = NULL;
+    fields_str(f, "reasoning_effort", &effort);
+    const json_t *r = json_object_get(f->o, "reasoning");
+    take_effort(a, f, effort ? effort : json_string_value(json_object_get(r, "effort")));
+    const json_t *kw = fields_object(f, "chat_template_kwargs");
+    const json_t *on = json_object_get(kw, "enable_thinking");
+    const json_t *flat = json_object_get(f->o, "enable_thinking");
+    on = on ? on : flat;
+    if (json_is_boolean(on)) {
+        a->q.think = json_is_true(on);
+    }
+    const json_t *th = json_object_get(f->o, "thinking");
+    const char *type = json_string_value(json_object_get(th, "type"));
+    if (type) {
+        a->q.think = strcmp(type, "disabled") != 0;
+    }
+}
+
+static int chat_parse(struct ask *a, const char **field, struct err *e)
+{
+    struct fields f = {.o = a->body};
+    take_common(a, &f);
+    fields_limit(&f, "max_completion_tokens", 1, 1 << 20, &a->q.max_tokens);
+    take_messages(a, &f);
+    take_tools(a, &f);
+    take_format(&f);
+    take_thinking(a, &f);
+    fields_bool(&f, "logprobs", &a->logprobs);
+    if (a->logprobs) {
+        fields_limit(&f, "top_logprobs", 0, INT_MAX, &a->top);
+        if (a->top > 20) {
+            fields_wrong(&f, "top_logprobs", "is %d; it must be from 0 to 20", a->top);
+        }
+        a->q.logprobs = a->top;
+    } else {
+        a->q.logprobs = -1;
+    }
+    if (a->n > API_CHOICES) {
+        fields_wrong(&f, "n", "is %d; at most %d answers can be asked for", a->n, API_CHOICES);
+    }
+    *field = f.field;
+    return fields_ok(&f) ? 0 : err_set(e, f.e.code, "%s", f.e.msg);
+}
+
+static void chat_delta(const struct ask *a, const struct choice_out *c, json_t *delta,
+                       const char *reason, struct buf *out)
+{
+    json_t *choice = json_pack("{s:i, s:o, s:s?}", "index", c->index, "delta", delta,
+                               "finish_reason", reason);
+    sse_event(NULL, chunk(a, "chat.completion.chunk", json_pack("[o]", choice)), out);
+}
+
+static void chat_begin(const struct ask *a, struct choice_out *c, int input, int cached,
+                       struct buf *out)
+{
+    (void)input, (void)cached;
+    chat_delta(a, c, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, out);
+}
+
+static void chat_thought(const struct ask *a, struct choice_out *c, const char *p, size_t n,
+                         struct buf *out)
+{
+    chat_delta(a, c, json_pack("{s:o}", "reasoning_content", json_str_lossy(p, n)), NULL, out);
+}
+
+static void chat_text(const struct ask *a, struct choice_out *c, const char *p, size_t n,
+                      struct buf *out)
+{
+    chat_delta(a, c, json_pack("{s:o}", "content", json_str_lossy(p, n)), NULL, out);
+}
+
+static json_t *arguments(const json_t *call)
+{
+    struct buf b = BUF_INIT;
+    json_write(json_object_get(call, "arguments"), &b);
+    json_t *s = json_str_lossy(b.data, b.len);
+    buf_free(&b);
+    return s;
+}
+
+static json_t *call_head(const struct ask *a, int choice, int k, const json_t *call, json_t *args)
+{
+    char id[96];
+    snprintf(id, sizeof id, "call_%s_%d_%d", a->id, choice, k);
+    return json_pack("{s:s, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function", "name",
+                     json_object_get(call, "name"), "arguments", args);
+}
+
+static void chat_call(const struct ask *a, struct choice_out *c, const json_t *call,
+                      struct buf *out)
+{
+    json_t *head = call_head(a, c->index, c->calls, call, json_string(""));
+    json_object_set_new(head, "index", json_integer(c->calls));
+    chat_delta(a, c, json_pack("{s:[o]}", "tool_calls", head), NULL, out);
+    json_t *more = json_pack("{s:i, s:{s:o}}", "index", c->calls, "function", "arguments",
+                             arguments(call));
+    chat_delta(a, c, json_pack("{s:[o]}", "tool_calls", more), NULL, out);
+    c->calls++;
+}
+
+static json_t *chat_logprobs(const struct ask *a, const struct chat_result *r)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < r->n_ids && r->n_logprobs > 0; i++) {
+        const struct conv_logprob *l = r->logprobs + i * (size_t)r->n_logprobs;
+        json_t *top = json_array();
+        for (int k = 1; k <= a->top && k < r->n_logprobs; k++) {
+            json_array_append_new(top, ask_logprob(a, &l[k]));
+        }
+        json_t *o = ask_logprob(a, l);
+        json_object_set_new(o, "top_logprobs", top);
+        json_array_append_new(all, o);
+    }
+    return json_pack("{s:o}", "content", all);
+}
+
+static void chat_end(const struct ask *a, struct choice_out *c, const struct chat_result *r,
+                     struct buf *out)
+{
+    json_t *choice = json_pack("{s:i, s:{}, s:s}", "index", c->index, "delta", "finish_reason",
+                               finish(r));
+    if (a->logprobs) {
+        json_object_set_new(choice, "logprobs", chat_logprobs(a, r));
+    }
+    sse_event(NULL, chunk(a, "chat.completion.chunk", json_pack("[o]", choice)), out);
+}
+
+static void chat_close(const struct ask *a, int input, int cached, int output, struct buf *out)
+{
+    done(a, "chat.completion.chunk", input, cached, output, out);
+}
+
+static json_t *text_or_null(const struct buf *b, bool null)
+{
+    return null && b->len == 0 ? json_null() : json_str_lossy(b->data ? b->data : "", b->len);
+}
+
+static void chat_whole(const struct ask *a, const struct chat_result *const *r, int n,
+                       struct buf *out)
+{
+    json_t *choices = json_array();
+    int input = 0, cached = 0, output = 0;
+    totals(r, n, &input, &cached, &output);
+    for (int i = 0; i < n; i++) {
+        json_t *calls = NULL;
+        if (r[i]->calls.len > 0) {
+            calls = json_loadb(r[i]->calls.data, r[i]->calls.len, 0, NULL);
+        }
+        json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
+                              text_or_null(&r[i]->text, json_array_size(calls) > 0));
+        if (r[i]->thought.len > 0) {
+            json_object_set_new(m, "reasoning_content", text_or_null(&r[i]->thought, false));
+        }
+        if (json_array_size(calls) > 0) {
+            json_t *list = json_array();
+            for (size_t k = 0; k < json_array_size(calls); k++) {
+                const json_t *call = json_array_get(calls, k);
+                json_array_append_new(list, call_head(a, i, (int)k, call, arguments(call)));
+            }
+            json_object_set_new(m, "tool_calls", list);
+        }
+        json_decref(calls);
+        json_t *c = json_pack("{s:i, s:o, s:s}", "index", i, "message", m, "finish_reason",
+                              finish(r[i]));
+        json_object_set_new(c, "logprobs", a->logprobs ? chat_logprobs(a, r[i]) : json_null());
+        json_array_append_new(choices, c);
+    }
+    json_t *o = chunk(a, "chat.completion", choices);
+    json_object_set_new(o, "usage", usage(input, cached, output));
+    json_write(o, out);
+    json_decref(o);
+}
+
+const struct api api_chat = {
+    .path = "/v1/chat/completions",
+    .prefix = "chatcmpl-",
+    .parse = chat_parse,
+    .begin = chat_begin,
+    .thought = chat_thought,
+    .text = chat_text,
+    .call = chat_call,
+    .end = chat_end,
+    .close = chat_close,
+    .fail = openai_fail,
+    .ping = comment,
+    .whole = chat_whole,
+    .error = openai_error,
+};
+
+/* ---- completions ---- */
+
+static bool take_ids(const json_t *list, struct ask_prompt *p, struct fields *f)
+{
+    p->ids = mem_array(json_array_size(list) + 1, sizeof *p->ids);
+    p->n_ids = json_array_size(list);
+    for (size_t i = 0; i < p->n_ids; i++) {
+        const json_t *v = json_array_get(list, i);
+        const json_int_t id = json_integer_value(v);
+        if (!json_is_integer(v) || id < 0 || id > INT32_MAX) {
+            fields_wrong(f, "prompt", "item %zu is no token's number", i);
+            return false;
+        }
+        p->ids[i] = (int32_t)id;
+    }
+    return true;
+}
+
+/* A text, token ids, or several of either. */
+static void take_prompts(struct ask *a, struct fields *f)
+{
+    const json_t *v = json_object_get(a->body, "prompt");
+    const json_t *first = json_array_get(v, 0);
+    const bool one = json_is_string(v) || json_is_integer(first);
+    const size_t n = one ? 1 : json_array_size(v);
+    if (n == 0) {
+        fields_wrong(f, "prompt", "must be a text, an array of token ids, or an array of these");
+        return;
+    }
+    if (n > API_CHOICES) {
+        fields_wrong(f, "prompt", "has %zu texts; at most %d can be asked about at once", n,
+                     API_CHOICES);
+        return;
+    }
+    a->prompts = mem_array(n, sizeof *a->prompts);
+    memset(a->prompts, 0, n * sizeof *a->prompts);
+    a->n_prompts = n;
+    for (size_t i = 0; i < n && fields_ok(f); i++) {
+        const json_t *p = one ? v : json_array_get(v, i);
+        if (json_is_string(p)) {
+            a->prompts[i].text = json_string_value(p);
+            a->prompts[i].text_n = json_string_length(p);
+        } else if (json_is_array(p) && json_array_size(p) > 0) {
+            (void)take_ids(p, &a->prompts[i], f);
+        } else {
+            fields_wrong(f, "prompt", "item %zu is neither a text nor token ids", i);
+        }
+    }
+}
+
+static int completions_parse(struct ask *a, const char **field, struct err *e)
+{
+    struct fields f = {.o = a->body};
+    int top = -1;
+    take_common(a, &f);
+    take_prompts(a, &f);
+    fields_bool(&f, "echo", &a->echo);
+    fields_limit(&f, "logprobs", 0, INT_MAX, &top);
+    if (top > 20) {
+        fields_wrong(&f, "logprobs", "is %d; it must be from 0 to 20", top);
+    }
+    a->logprobs = top >= 0;
+    a->top = top < 0 ? 0 : top;
+    a->q.logprobs = top;
+    if (fields_ok(&f) && (size_t)a->n > API_CHOICES / a->n_prompts) {
+        fields_wrong(&f, "n", "is %d for %zu prompts; at most %d answers can be asked for", a->n,
+                     a->n_prompts, API_CHOICES);
+    }
+    if (a->echo) {
+        fields_wrong(&f, "echo", "is true; the prompt is not given back");
+    }
+    a->n *= (int)a->n_prompts;
+    *field = f.field;
+    return fields_ok(&f) ? 0 : err_set(e, f.e.code, "%s", f.e.msg);
+}
+
+static json_t *completion_logprobs(const struct ask *a, const struct chat_result *r)
+{
+    json_t *tokens = json_array(), *values = json_array(), *tops = json_array();
+    json_t *offsets = json_array();
+    size_t at = 0;
+    for (size_t i = 0; i < r->n_ids && r->n_logprobs > 0; i++) {
+        const struct conv_logprob *l = r->logprobs + i * (size_t)r->n_logprobs;
+        json_t *top = json_object();
+        for (int k = 1; k <= a->top && k < r->n_logprobs; k++) {
+            json_t *t = ask_token(a, l[k].id);
+            json_object_set_new_nocheck(top, json_string_value(t), json_real(l[k].logprob));
+            json_decref(t);
+        }
+        json_t *t = ask_token(a, l->id);
+        json_array_append_new(offsets, json_integer((json_int_t)at));
+        at += json_string_length(t);
+        json_array_append_new(tokens, t);
+        json_array_append_new(values, json_real(l->logprob));
+        json_array_append_new(tops, top);
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
+                     "top_logprobs", tops, "text_offset", offsets);
+}
+
+static json_t *piece(const struct choice_out *c, const char *p, size_t n, const char *reason)
+{
+    return json_pack("{s:i, s:o, s:n, s:s?}", "index", c->index, "text", json_str_lossy(p, n),
+                     "logprobs", "finish_reason", reason);
+}
+
+static void completion_begin(const struct ask *a, struct choice_out *c, int input, int cached,
+                             struct buf *out)
+{
+    (void)a, (void)c, (void)input, (void)cached, (void)out;
+}
+
+static void completion_text(const struct ask *a, struct choice_out *c, const char *p, size_t n,
+                            struct buf *out)
+{
+    sse_event(NULL, chunk(a, "text_completion", json_pack("[o]", piece(c, p, n, NULL))), out);
+}
+
+/* Nothing is looked for in a bare continuation. */
+static void completion_call(const struct ask *a, struct choice_out *c, const json_t *call,
+                            struct buf *out)
+{
+    struct buf b = BUF_INIT;
+    json_write(call, &b);
+    completion_text(a, c, b.data, b.len, out);
+    buf_free(&b);
+}
+
+static void completion_end(const struct ask *a, struct choice_out *c, const struct chat_result *r,
+                           struct buf *out)
+{
+    json_t *o = piece(c, "", 0, finish(r));
+    if (a->logprobs) {
+        json_object_set_new(o, "logprobs", completion_logprobs(a, r));
+    }
+    sse_event(NULL, chunk(a, "text_completion", json_pack("[o]", o)), out);
+}
+
+static void completion_close(const struct ask *a, int input, int cached, int output,
+                             struct buf *out)
+{
+    done(a, "text_completion", input, cached, output, out);
+}
+
+static void completion_whole(const struct ask *a, const struct chat_result *const *r, int n,
+                             struct buf *out)
+{
+    json_t *choices = json_array();
+    int input = 0, cached = 0, output = 0;
+    totals(r, n, &input, &cached, &output);
+    for (int i = 0; i < n; i++) {
+        const struct choice_out c = {.index = i};
+        json_t *o =
+            piece(&c, r[i]->text.data ? r[i]->text.data : "", r[i]->text.len, finish(r[i]));
+        if (a->logprobs) {
+            json_object_set_new(o, "logprobs", completion_logprobs(a, r[i]));
+        }
+        json_array_append_new(choices, o);
+    }
+    json_t *o = chunk(a, "text_completion", choices);
+    json_object_set_new(o, "usage", usage(input, cached, output));
+    json_write(o, out);
+    json_decref(o);
+}
+
+const struct api api_completions = {
+    .path = "/v1/completions",
+    .prefix = "cmpl-",
+    .parse = completions_parse,
+    .begin = completion_begin,
+    .thought = completion_text,
+    .text = completion_text,
+    .call = completion_call,
+    .end = completion_end,
+    .close = completion_close,
+    .fail = openai_fail,
+    .ping = comment,
+    .whole = completion_whole,
+    .error = openai_error,
+};
