@@ -29,6 +29,7 @@ static const struct command commands[] = {
     {"inspect", C_INSPECT, cmd_inspect, "FILE", "what a model file holds, and whether it is whole"},
     {"run", C_RUN, cmd_run, "", "answer one prompt and exit"},
     {"score", C_SCORE, cmd_score, "", "log probabilities of a text"},
+    {"serve", C_SERVE, cmd_serve, "", "answer HTTP clients"},
     {"sessions", C_SESSIONS, cmd_sessions, "VERB …",
      "stored conversations: list, show, search, export, fork, rm and others"},
     {"template", C_TEMPLATE, cmd_template, "", "show the prompt that a conversation becomes"},

@@ -28,6 +28,7 @@ int cmd_convert(const struct conf *cf, int nargs, char **args, struct err *e);
 int cmd_score(const struct conf *cf, int nargs, char **args, struct err *e);
 int cmd_template(const struct conf *cf, int nargs, char **args, struct err *e);
 int cmd_run(const struct conf *cf, int nargs, char **args, struct err *e);
+int cmd_serve(const struct conf *cf, int nargs, char **args, struct err *e);
 int cmd_sessions(const struct conf *cf, int nargs, char **args, struct err *e);
 int cmd_tokenize(const struct conf *cf, int nargs, char **args, struct err *e);
 

@@ -15,9 +15,10 @@ enum cmd_bit {
     C_BENCH = 1 << 7,
     C_CONFIG = 1 << 8,
     C_SESSIONS = 1 << 9,
-    C_ENGINE = C_CHAT | C_RUN | C_SCORE | C_BENCH | C_CONFIG, /* open or plan an engine */
-    C_GENERATE = C_CHAT | C_RUN,                              /* sample from it */
-    C_ALL = (1 << 10) - 1
+    C_SERVE = 1 << 10,
+    C_ENGINE = C_CHAT | C_RUN | C_SCORE | C_BENCH | C_CONFIG | C_SERVE, /* open or plan an engine */
+    C_GENERATE = C_CHAT | C_RUN | C_SERVE,                              /* sample from it */
+    C_ALL = (1 << 11) - 1
 };
 
 /* The one table of options, ending with a NULL name. */

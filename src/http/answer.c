@@ -112,10 +112,13 @@ static void log_line(struct answer *a, const char *result)
 
 static void ended(struct answer *a, enum view_request_state state, const char *result)
 {
+    if (a->told) {
+        return;
+    }
+    a->told = true;
     snprintf(a->view.result, sizeof a->view.result, "%s", result);
     log_line(a, result);
     publish(a, state);
-    a->view.id = 0;
 }
 
 void answer_begin(struct answer *a)
@@ -149,7 +152,7 @@ void answer_drop(struct answer *a)
         chat_free(a->choice[i].chat);
         a->choice[i].chat = NULL;
     }
-    if (running && a->view.id) {
+    if (running) {
         ended(a, RQ_FAILED, a->gone || a->broken ? "the client went away" : "refused");
     }
 }

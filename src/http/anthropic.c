@@ -188,8 +188,8 @@ static void take_messages(struct ask *a, struct fields *f)
         } else if (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0) {
             add_user(list, "system", content, i, f);
         } else {
-            fields_wrong(f, "messages", "%zu: the role \"%.40s\" is none of user, assistant, system",
-                         i, role);
+            fields_wrong(f, "messages",
+                         "%zu: the role \"%.40s\" is none of user, assistant, system", i, role);
         }
     }
     json_write(list, &a->messages);
@@ -254,6 +254,9 @@ static int messages_parse(struct ask *a, const char **field, struct err *e)
     take_messages(a, &f);
     take_tools(a, &f);
     take_thinking(a, &f);
+    if (!a->counting && !json_object_get(a->body, "max_tokens")) {
+        fields_wrong(&f, "max_tokens", "is missing; it is the most tokens to answer with");
+    }
     *field = f.field;
     return fields_ok(&f) ? 0 : err_set(e, f.e.code, "%s", f.e.msg);
 }
@@ -341,10 +344,9 @@ static void messages_thought(const struct ask *a, struct choice_out *c, const ch
 {
     (void)a;
     if (c->block < 0 || c->kind != 'h') {
-        block_open(c, 'h',
-                   json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature",
-                             ""),
-                   out);
+        block_open(
+            c, 'h',
+            json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", ""), out);
     }
     delta(c, "thinking_delta", "thinking", json_str_lossy(p, n), out);
 }
@@ -383,23 +385,20 @@ static void messages_end(const struct ask *a, struct choice_out *c, const struct
     block_close(c, out);
     json_t *u = usage(r->prompt_tokens, r->cached_tokens, (int)r->n_ids);
     sse_event("message_delta",
-              json_pack("{s:s, s:{s:s, s:o}, s:o}", "type", "message_delta", "delta",
-                        "stop_reason", stop_reason(r), "stop_sequence", stop_sequence(a, r),
-                        "usage", u),
+              json_pack("{s:s, s:{s:s, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason",
+                        stop_reason(r), "stop_sequence", stop_sequence(a, r), "usage", u),
               out);
     sse_event("message_stop", json_pack("{s:s}", "type", "message_stop"), out);
 }
 
-static void messages_close(const struct ask *a, int input, int cached, int output,
-                           struct buf *out)
+static void messages_close(const struct ask *a, int input, int cached, int output, struct buf *out)
 {
     (void)a, (void)input, (void)cached, (void)output, (void)out;
 }
 
 static json_t *error_of(const char *type, const char *why)
 {
-    return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "error", "type", type, "message",
-                     why);
+    return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "error", "type", type, "message", why);
 }
 
 static void messages_fail(const struct ask *a, const char *why, struct buf *out)
@@ -421,10 +420,9 @@ static void messages_whole(const struct ask *a, const struct chat_result *const 
     json_t *content = json_array();
     (void)n;
     if (r->thought.len > 0) {
-        json_array_append_new(content,
-                              json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
-                                        json_str_lossy(r->thought.data, r->thought.len),
-                                        "signature", ""));
+        json_array_append_new(content, json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
+                                                 json_str_lossy(r->thought.data, r->thought.len),
+                                                 "signature", ""));
     }
     json_t *calls =
         r->calls.len > 0 ? json_loadb(r->calls.data, r->calls.len, 0, NULL) : json_array();

@@ -20,16 +20,18 @@
 /* A request that was understood. */
 struct ask {
     const struct api *api;
-    json_t *body;     /* owned; strings below point into it */
-    const char *model; /* as the client calls it */
+    json_t *body;      /* owned; strings below point into it */
+    const char *model; /* as the client calls it; else own_model */
+    char own_model[64];
     char id[48];
     int64_t created; /* seconds since 1970 */
     bool stream;
-    bool usage;     /* stream_options.include_usage */
-    bool echo;      /* completions */
-    bool logprobs;  /* wanted in the answer */
-    bool calls;     /* the client declared tools */
-    int top;        /* of the likeliest tokens */
+    bool usage;    /* stream_options.include_usage */
+    bool echo;     /* completions */
+    bool logprobs; /* wanted in the answer */
+    bool calls;    /* the client declared tools */
+    bool counting; /* its tokens are only to be counted */
+    int top;       /* of the likeliest tokens */
 
     /* The text of a token, for log probabilities; set by who runs the ask. */
     void (*token)(void *ctx, int32_t id, struct buf *out);
@@ -52,11 +54,11 @@ struct ask {
 /* What has gone out of one choice of a streamed answer. */
 struct choice_out {
     int index;
-    int block;      /* open content block, for shapes that have them: -1 none */
-    char kind;      /* of the open block */
-    int blocks;     /* begun so far */
-    int calls;      /* tool calls so far */
-    bool begun;     /* its first event is out */
+    int block;       /* open content block, for shapes that have them: -1 none */
+    char kind;       /* of the open block */
+    int blocks;      /* begun so far */
+    int calls;       /* tool calls so far */
+    bool begun;      /* its first event is out */
     struct buf text; /* all of the answer, for shapes that repeat it */
 };
 
@@ -92,8 +94,9 @@ struct api {
 extern const struct api api_chat, api_completions, api_messages;
 
 /* Takes body (also on failure). defaults: the server's. */
-int ask_create(const struct api *api, json_t *body, const struct conv_request *defaults,
-               struct ask **out, const char **field, struct err *e);
+int ask_create(const struct api *api, json_t *body, bool counting,
+               const struct conv_request *defaults, struct ask **out, const char **field,
+               struct err *e);
 void ask_free(struct ask *a);
 /* The request of choice i; borrowed from a. */
 struct conv_request ask_request(const struct ask *a, int i);

@@ -9,12 +9,14 @@
 #include "base/mem.h"
 #include "http/api.h"
 
-int ask_create(const struct api *api, json_t *body, const struct conv_request *defaults,
-               struct ask **out, const char **field, struct err *e)
+int ask_create(const struct api *api, json_t *body, bool counting,
+               const struct conv_request *defaults, struct ask **out, const char **field,
+               struct err *e)
 {
     struct ask *a = mem_zalloc(sizeof *a);
     a->api = api;
     a->body = body;
+    a->counting = counting;
     a->q = *defaults;
     a->n = 1;
     a->model = "";

@@ -30,7 +30,7 @@ int http_open(struct conv *c, const struct http_opts *o, struct http **out, stru
     }
     if (o->requests) {
         struct view_listener l = {.on = true, .token = o->n_keys > 0};
-        strncpy(l.address, h->address, sizeof l.address - 1);
+        memcpy(l.address, h->address, strnlen(h->address, sizeof l.address - 1));
         requests_set_listener(o->requests, &l);
     }
     *out = h;

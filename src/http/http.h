@@ -16,12 +16,12 @@ struct http_opts {
     const char *host; /* an address, or "localhost" */
     int port;         /* 0: any that is free */
     const char *const *keys;
-    size_t n_keys; /* 0: everybody may ask */
-    int max_tokens; /* of an answer whose request names no limit; 0: 8192 */
-    int queue;      /* requests that may wait or run at a time; 0: 64 */
-    int connections; /* 0: 512 */
-    size_t body;     /* bytes of a request at most; 0: 32 MiB */
-    const char *version; /* of the program */
+    size_t n_keys;             /* 0: everybody may ask */
+    int max_tokens;            /* of an answer whose request names no limit; 0: 8192 */
+    int queue;                 /* requests that may wait or run at a time; 0: 64 */
+    int connections;           /* 0: 512 */
+    size_t body;               /* bytes of a request at most; 0: 32 MiB */
+    const char *version;       /* of the program */
     struct requests *requests; /* the table to keep; NULL: none. Outlives it */
     /* A line for each request that ended; NULL: none. Any thread. */
     void (*log)(void *ctx, const char *line);

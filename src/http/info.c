@@ -104,7 +104,7 @@ static void count_tokens(struct http *h, json_t *body, int *status, struct buf *
     struct err e = ERR_INIT;
     const char *field = NULL;
     int n = 0;
-    int rc = ask_create(&api_messages, body, &h->defaults, &a, &field, &e);
+    int rc = ask_create(&api_messages, body, true, &h->defaults, &a, &field, &e);
     if (rc == 0) {
         const struct conv_request q = ask_request(a, 0);
         rc = conv_count_tokens(h->conv, &q, &n, &e);

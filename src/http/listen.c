@@ -221,9 +221,7 @@ static bool is_from_here(struct MHD_Connection *conn)
     if (!o) {
         return true;
     }
-    o = strncmp(o, "http://", 7) == 0    ? o + 7
-        : strncmp(o, "https://", 8) == 0 ? o + 8
-                                         : "";
+    o = strncmp(o, "http://", 7) == 0 ? o + 7 : strncmp(o, "https://", 8) == 0 ? o + 8 : "";
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
         const size_t n = strlen(hosts[i]);
         if (strncmp(o, hosts[i], n) == 0 && (o[n] == 0 || o[n] == ':')) {
@@ -270,17 +268,17 @@ static enum MHD_Result ask_model(struct exchange *x, const struct api *api,
     int rc = json_parse(x->body.data ? x->body.data : "", x->body.len, "the body", &body, &e);
     buf_free(&x->body);
     if (rc == 0) {
-        rc = ask_create(api, body, &h->defaults, &ask, &field, &e);
+        rc = ask_create(api, body, false, &h->defaults, &ask, &field, &e);
     }
     if (rc < 0) {
         return refuse(conn, api->path, 400, field, e.msg);
     }
     if (!ask->model[0]) {
-        ask->model = m.name;
+        memcpy(ask->own_model, m.name, sizeof m.name);
+        ask->model = ask->own_model;
     }
     snprintf(ask->id, sizeof ask->id, "%s%012llx%04x", api->prefix,
-             (unsigned long long)ask->created,
-             (unsigned)atomic_fetch_add(&h->serial, 1) & 0xffffU);
+             (unsigned long long)ask->created, (unsigned)atomic_fetch_add(&h->serial, 1) & 0xffffU);
     x->answer = answer_create(h, ask, conn);
     if (!server_submit(x->answer)) {
         return refuse(conn, api->path, 429, NULL, "too many requests wait already; try again");
@@ -410,11 +408,11 @@ int listen_start(struct http *h, struct err *e)
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    h->daemon = MHD_start_daemon(
-        flags, (uint16_t)h->opts.port, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER,
-        quiet, NULL, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&at, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->opts.connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_END);
+    h->daemon = MHD_start_daemon(flags, (uint16_t)h->opts.port, NULL, NULL, on_request, h,
+                                 MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL, MHD_OPTION_SOCK_ADDR,
+                                 (struct sockaddr *)&at, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+                                 h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->opts.connections,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_END);
     const int why = errno;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!h->daemon) {
@@ -433,6 +431,7 @@ void listen_stop(struct http *h)
         return;
     }
     /* a daemon that stops must find no connection suspended */
+    atomic_store(&h->draining, true);
     pthread_mutex_lock(&h->lock);
     for (struct answer *a = h->answers; a; a = a->next) {
         a->broken = true;

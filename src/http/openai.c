@@ -126,9 +126,9 @@ static void openai_error(int status, const char *why, const char *field, struct 
     const bool too_long = status == 400 && strncmp(why, "prompt is too long", 18) == 0;
     json_t *o = json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", why, "type", type,
                           "param", field, "code",
-                          too_long          ? "context_length_exceeded"
-                          : status == 401   ? "invalid_api_key"
-                                            : NULL);
+                          too_long        ? "context_length_exceeded"
+                          : status == 401 ? "invalid_api_key"
+                                          : NULL);
     json_write(o, out);
     json_decref(o);
 }
@@ -137,8 +137,8 @@ static void openai_fail(const struct ask *a, const char *why, struct buf *out)
 {
     (void)a;
     sse_event(NULL,
-              json_pack("{s:{s:s, s:s, s:n, s:n}}", "error", "message", why, "type",
-                        "server_error", "param", "code"),
+              json_pack("{s:{s:s, s:s, s:n, s:n}}", "error", "message", why, "type", "server_error",
+                        "param", "code"),
               out);
 }
 
@@ -275,8 +275,8 @@ static int chat_parse(struct ask *a, const char **field, struct err *e)
 static void chat_delta(const struct ask *a, const struct choice_out *c, json_t *delta,
                        const char *reason, struct buf *out)
 {
-    json_t *choice = json_pack("{s:i, s:o, s:s?}", "index", c->index, "delta", delta,
-                               "finish_reason", reason);
+    json_t *choice =
+        json_pack("{s:i, s:o, s:s?}", "index", c->index, "delta", delta, "finish_reason", reason);
     sse_event(NULL, chunk(a, "chat.completion.chunk", json_pack("[o]", choice)), out);
 }
 
@@ -322,8 +322,8 @@ static void chat_call(const struct ask *a, struct choice_out *c, const json_t *c
     json_t *head = call_head(a, c->index, c->calls, call, json_string(""));
     json_object_set_new(head, "index", json_integer(c->calls));
     chat_delta(a, c, json_pack("{s:[o]}", "tool_calls", head), NULL, out);
-    json_t *more = json_pack("{s:i, s:{s:o}}", "index", c->calls, "function", "arguments",
-                             arguments(call));
+    json_t *more =
+        json_pack("{s:i, s:{s:o}}", "index", c->calls, "function", "arguments", arguments(call));
     chat_delta(a, c, json_pack("{s:[o]}", "tool_calls", more), NULL, out);
     c->calls++;
 }
@@ -347,8 +347,8 @@ static json_t *chat_logprobs(const struct ask *a, const struct chat_result *r)
 static void chat_end(const struct ask *a, struct choice_out *c, const struct chat_result *r,
                      struct buf *out)
 {
-    json_t *choice = json_pack("{s:i, s:{}, s:s}", "index", c->index, "delta", "finish_reason",
-                               finish(r));
+    json_t *choice =
+        json_pack("{s:i, s:{}, s:s}", "index", c->index, "delta", "finish_reason", finish(r));
     if (a->logprobs) {
         json_object_set_new(choice, "logprobs", chat_logprobs(a, r));
     }
@@ -390,8 +390,8 @@ static void chat_whole(const struct ask *a, const struct chat_result *const *r, 
             json_object_set_new(m, "tool_calls", list);
         }
         json_decref(calls);
-        json_t *c = json_pack("{s:i, s:o, s:s}", "index", i, "message", m, "finish_reason",
-                              finish(r[i]));
+        json_t *c =
+            json_pack("{s:i, s:o, s:s}", "index", i, "message", m, "finish_reason", finish(r[i]));
         json_object_set_new(c, "logprobs", a->logprobs ? chat_logprobs(a, r[i]) : json_null());
         json_array_append_new(choices, c);
     }
@@ -569,8 +569,7 @@ static void completion_whole(const struct ask *a, const struct chat_result *cons
     totals(r, n, &input, &cached, &output);
     for (int i = 0; i < n; i++) {
         const struct choice_out c = {.index = i};
-        json_t *o =
-            piece(&c, r[i]->text.data ? r[i]->text.data : "", r[i]->text.len, finish(r[i]));
+        json_t *o = piece(&c, r[i]->text.data ? r[i]->text.data : "", r[i]->text.len, finish(r[i]));
         if (a->logprobs) {
             json_object_set_new(o, "logprobs", completion_logprobs(a, r[i]));
         }

@@ -33,16 +33,17 @@ struct answer {
     struct choice choice[API_CHOICES];
     int n_begun, n_ended;
     int64_t asked, last; /* when; when something last went out */
+    bool told;           /* the log and the table know how it ended */
     struct view_request view;
 
     /* under the server's lock */
-    bool submitted;  /* the loop has it, or is to get it */
-    bool gone;       /* the connection is over */
+    bool submitted; /* the loop has it, or is to get it */
+    bool gone;      /* the connection is over */
     bool suspended;
-    bool headed;     /* status and kind of body are known */
-    bool done;       /* nothing follows in out */
-    bool broken;     /* what has gone out is not whole: the connection must end */
-    bool held;       /* text waits for room in out */
+    bool headed; /* status and kind of body are known */
+    bool done;   /* nothing follows in out */
+    bool broken; /* what has gone out is not whole: the connection must end */
+    bool held;   /* text waits for room in out */
     int status;
     struct buf out;
     size_t sent;
