@@ -48,7 +48,7 @@ void answer_free(struct answer *a)
     for (int i = 0; i < API_CHOICES; i++) {
         buf_free(&a->choice[i].text);
         buf_free(&a->choice[i].thought);
-        buf_free(&a->choice[i].out.text);
+        choice_free(&a->choice[i].out);
     }
     buf_free(&a->out);
     ask_free(a->ask);
@@ -89,7 +89,7 @@ static void head(struct answer *a, int status)
 /* Ends an answer of which nothing has gone out yet. */
 static void refuse(struct answer *a, int status, const char *why)
 {
-    a->ask->api->error(status, why, NULL, &a->out);
+    ask_error(a->ask->api, status, why, NULL, &a->out);
     head(a, status);
     a->done = true;
     go_on(a);
@@ -293,7 +293,11 @@ void answer_event(struct answer *a, int i, const struct conv_event *ev)
         c->prefills++;
         if (c->prefills == 1 && a->ask->stream && !a->headed) {
             head(a, 200);
-            a->ask->api->ping(a->ask, &a->out);
+            if (a->ask->api->early) {
+                open_choice(a, c);
+            } else {
+                a->ask->api->ping(a->ask, &a->choice[0].out, &a->out);
+            }
             go_on(a);
         }
         if (c->prefills == 2 && a->ask->stream) {
@@ -351,7 +355,7 @@ void answer_tend(struct answer *a, int64_t now)
         go_on(a);
     }
     if (a->headed && !a->done && a->ask->stream && now - a->last >= PING_NS) {
-        a->ask->api->ping(a->ask, &a->out);
+        a->ask->api->ping(a->ask, &a->choice[0].out, &a->out);
         go_on(a);
     }
 }

@@ -407,9 +407,9 @@ static void messages_fail(const struct ask *a, const char *why, struct buf *out)
     sse_event("error", error_of("api_error", why), out);
 }
 
-static void messages_ping(const struct ask *a, struct buf *out)
+static void messages_ping(const struct ask *a, struct choice_out *c, struct buf *out)
 {
-    (void)a;
+    (void)a, (void)c;
     sse_event("ping", json_pack("{s:s}", "type", "ping"), out);
 }
 

@@ -54,17 +54,21 @@ struct ask {
 /* What has gone out of one choice of a streamed answer. */
 struct choice_out {
     int index;
-    int block;       /* open content block, for shapes that have them: -1 none */
-    char kind;       /* of the open block */
+    int block;       /* number of the open content block or item; -1: none */
+    char kind;       /* of the open one: t text, h thought, c call */
     int blocks;      /* begun so far */
     int calls;       /* tool calls so far */
+    int sequence;    /* of the next event, for shapes that count them */
     bool begun;      /* its first event is out */
-    struct buf text; /* all of the answer, for shapes that repeat it */
+    struct buf text; /* of the open item, for shapes that repeat it */
+    json_t *item;    /* the open one; owned */
+    json_t *items;   /* those before; owned */
 };
 
 struct api {
     const char *path;
     const char *prefix; /* of an answer's id */
+    bool early;         /* its stream begins before it is known what is cached */
     /* Fills a from a->body. q has the server's defaults. QE_FORMAT: a field is wrong (named in
      * the message, and in *field); QE_UNSUPPORTED: it asks for what is not there. */
     int (*parse)(struct ask *a, const char **field, struct err *e);
@@ -84,14 +88,15 @@ struct api {
     void (*close)(const struct ask *a, int input, int cached, int output, struct buf *out);
     /* The stream fails; nothing follows. */
     void (*fail)(const struct ask *a, const char *why, struct buf *out);
-    void (*ping)(const struct ask *a, struct buf *out);
+    /* So that a silent stream is known to live. c: the first choice. */
+    void (*ping)(const struct ask *a, struct choice_out *c, struct buf *out);
     /* The whole body, of n choices. */
     void (*whole)(const struct ask *a, const struct chat_result *const *r, int n, struct buf *out);
-    /* The body of an error: an HTTP status, the field at fault (may be NULL). */
+    /* The body of an error: an HTTP status, the field at fault (may be NULL). NULL: api_chat's. */
     void (*error)(int status, const char *why, const char *field, struct buf *out);
 };
 
-extern const struct api api_chat, api_completions, api_messages;
+extern const struct api api_chat, api_completions, api_messages, api_responses;
 
 /* Takes body (also on failure). defaults: the server's. */
 int ask_create(const struct api *api, json_t *body, bool counting,
@@ -104,6 +109,11 @@ struct conv_request ask_request(const struct ask *a, int i);
 /* A token's text as JSON, and its log probability: {"token", "logprob", "bytes"}. */
 json_t *ask_token(const struct ask *a, int32_t id);
 json_t *ask_logprob(const struct ask *a, const struct conv_logprob *l);
+
+/* The body of an error in the shape of api. */
+void ask_error(const struct api *api, int status, const char *why, const char *field,
+               struct buf *out);
+void choice_free(struct choice_out *c);
 
 /* "event: NAME\ndata: JSON\n\n"; name NULL: data alone. Takes v. */
 void sse_event(const char *name, json_t *v, struct buf *out);

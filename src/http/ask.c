@@ -70,6 +70,19 @@ struct conv_request ask_request(const struct ask *a, int i)
     return q;
 }
 
+void ask_error(const struct api *api, int status, const char *why, const char *field,
+               struct buf *out)
+{
+    (api->error ? api : &api_chat)->error(status, why, field, out);
+}
+
+void choice_free(struct choice_out *c)
+{
+    buf_free(&c->text);
+    json_decref(c->item);
+    json_decref(c->items);
+}
+
 static void token_bytes(const struct ask *a, int32_t id, struct buf *out)
 {
     if (a->token) {

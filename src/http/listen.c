@@ -25,7 +25,8 @@ struct exchange {
     struct answer *answer;
 };
 
-static const struct api *const apis[] = {&api_chat, &api_completions, &api_messages};
+static const struct api *const apis[] = {&api_chat, &api_completions, &api_messages,
+                                         &api_responses};
 
 static const char *header(struct MHD_Connection *conn, const char *name)
 {

@@ -142,9 +142,9 @@ static void openai_fail(const struct ask *a, const char *why, struct buf *out)
               out);
 }
 
-static void comment(const struct ask *a, struct buf *out)
+static void comment(const struct ask *a, struct choice_out *c, struct buf *out)
 {
-    (void)a;
+    (void)a, (void)c;
     buf_adds(out, ": still working\n\n");
 }
 
