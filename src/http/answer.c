@@ -232,23 +232,17 @@ static void fail(struct answer *a, const struct conv_event *ev, const struct cha
     answer_drop(a);
 }
 
-static void figures(struct answer *a)
+static void figures(struct answer *a, const struct chat_result *const *all)
 {
     struct view_request *v = &a->view;
-    v->input = v->cached = v->output = 0;
-    for (int i = 0; i < a->ask->n; i++) {
-        const struct chat_result *r = chat_last(a->choice[i].chat);
-        struct view_chat c;
-        chat_view(a->choice[i].chat, &c);
-        v->input += r->prompt_tokens;
-        v->cached += r->cached_tokens;
-        v->output += (int)r->n_ids;
-        v->prefill_s = r->prefill_s;
-        v->decode_s = r->decode_s;
-        v->first_s = c.ttft_s;
-        v->tok_s = c.tok_s;
-        v->tok_round = r->rounds > 0 ? (double)r->n_ids / r->rounds : NAN;
-    }
+    struct view_chat c;
+    ask_totals(a->ask, all, a->ask->n, &v->input, &v->cached, &v->output);
+    chat_view(a->choice[0].chat, &c);
+    v->prefill_s = all[0]->prefill_s;
+    v->decode_s = all[0]->decode_s;
+    v->first_s = c.ttft_s;
+    v->tok_s = c.tok_s;
+    v->tok_round = all[0]->rounds > 0 ? (double)all[0]->n_ids / all[0]->rounds : NAN;
 }
 
 static void end_choice(struct answer *a, struct choice *c, const struct conv_event *ev)
@@ -270,7 +264,7 @@ static void end_choice(struct answer *a, struct choice *c, const struct conv_eve
         for (int i = 0; i < a->ask->n; i++) {
             all[i] = chat_last(a->choice[i].chat);
         }
-        figures(a);
+        figures(a, all);
         if (a->ask->stream) {
             a->ask->api->close(a->ask, a->view.input, a->view.cached, a->view.output, &a->out);
         } else {

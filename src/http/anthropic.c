@@ -40,6 +40,9 @@ static void add_text(const json_t *content, size_t i, struct fields *f, struct b
     }
     size_t k = 0;
     const json_t *b = NULL;
+    if (content && !json_is_array(content) && !json_is_null(content)) {
+        fields_wrong(f, "messages", "%zu: the content is neither a string nor an array", i);
+    }
     json_array_foreach((json_t *)(uintptr_t)content, k, b)
     {
         const json_t *text = json_object_get(b, "text");

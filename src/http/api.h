@@ -41,7 +41,8 @@ struct ask {
     struct buf messages, tools;
     struct conv_bias *bias;
     const char **stop;
-    int n; /* choices */
+    int n;   /* choices … */
+    int per; /* … of each prompt, one after the other */
     struct ask_prompt {
         const char *text;
         size_t text_n;
@@ -110,6 +111,9 @@ struct conv_request ask_request(const struct ask *a, int i);
 json_t *ask_token(const struct ask *a, int32_t id);
 json_t *ask_logprob(const struct ask *a, const struct conv_logprob *l);
 
+/* Tokens of all choices; a prompt that is asked for several counts once. */
+void ask_totals(const struct ask *a, const struct chat_result *const *r, int n, int *input,
+                int *cached, int *output);
 /* The body of an error in the shape of api. */
 void ask_error(const struct api *api, int status, const char *why, const char *field,
                struct buf *out);

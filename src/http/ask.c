@@ -18,7 +18,7 @@ int ask_create(const struct api *api, json_t *body, bool counting,
     a->body = body;
     a->counting = counting;
     a->q = *defaults;
-    a->n = 1;
+    a->n = a->per = 1;
     a->model = "";
     a->created = clock_wall();
     *field = NULL;
@@ -58,16 +58,29 @@ struct conv_request ask_request(const struct ask *a, int i)
         q.tools = a->tools.len > 0 ? a->tools.data : NULL;
         q.tools_n = a->tools.len;
     } else {
-        const struct ask_prompt *p = &a->prompts[(size_t)i % a->n_prompts];
+        const struct ask_prompt *p = &a->prompts[i / a->per];
         q.text = p->text;
         q.text_n = p->text_n;
         q.ids = p->ids;
         q.n_ids = p->n_ids;
     }
-    if (i > 0 && q.seed >= 0) {
-        q.seed = (int64_t)(((uint64_t)q.seed + (uint64_t)i) & INT64_MAX);
+    if (i % a->per > 0 && q.seed >= 0) {
+        q.seed = (int64_t)(((uint64_t)q.seed + (uint64_t)(i % a->per)) & INT64_MAX);
     }
     return q;
+}
+
+void ask_totals(const struct ask *a, const struct chat_result *const *r, int n, int *input,
+                int *cached, int *output)
+{
+    *input = *cached = *output = 0;
+    for (int i = 0; i < n; i++) {
+        if (i % a->per == 0) {
+            *input += r[i]->prompt_tokens;
+            *cached += r[i]->cached_tokens;
+        }
+        *output += (int)r[i]->n_ids;
+    }
 }
 
 void ask_error(const struct api *api, int status, const char *why, const char *field,

@@ -203,17 +203,30 @@ static bool post(struct http *h, const char *path, const struct buf *body, int *
     return false;
 }
 
+/* A path of a GET. */
+static bool is_known(const char *path)
+{
+    static const char *const paths[] = {"/health",    "/ready",   "/v1/models",
+                                        "/v1/status", "/version", "/metrics"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        if (strcmp(path, paths[i]) == 0) {
+            return true;
+        }
+    }
+    return strncmp(path, "/v1/models/", 11) == 0;
+}
+
 bool info_answer(struct http *h, const char *method, const char *path, const char *query,
                  bool anthropic, const struct buf *body, int *status, const char **type,
                  struct buf *out)
 {
     struct view_model m;
     (void)query;
-    if (strcmp(method, "POST") == 0) {
-        return post(h, path, body, status, out);
+    if (strcmp(method, "POST") == 0 && post(h, path, body, status, out)) {
+        return true;
     }
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
-        *status = 405;
+        *status = is_known(path) ? 405 : 404;
         return false;
     }
     conv_view_model(h->conv, &m);

@@ -85,16 +85,6 @@ static json_t *usage(int input, int cached, int output)
                      "cached_tokens", cached);
 }
 
-static void totals(const struct chat_result *const *r, int n, int *input, int *cached, int *output)
-{
-    *input = *cached = *output = 0;
-    for (int i = 0; i < n; i++) {
-        *input += r[i]->prompt_tokens;
-        *cached += r[i]->cached_tokens;
-        *output += (int)r[i]->n_ids;
-    }
-}
-
 static const char *finish(const struct chat_result *r)
 {
     switch (r->reason) {
@@ -265,6 +255,7 @@ static int chat_parse(struct ask *a, const char **field, struct err *e)
     } else {
         a->q.logprobs = -1;
     }
+    a->per = a->n;
     if (a->n > API_CHOICES) {
         fields_wrong(&f, "n", "is %d; at most %d answers can be asked for", a->n, API_CHOICES);
     }
@@ -370,7 +361,7 @@ static void chat_whole(const struct ask *a, const struct chat_result *const *r, 
 {
     json_t *choices = json_array();
     int input = 0, cached = 0, output = 0;
-    totals(r, n, &input, &cached, &output);
+    ask_totals(a, r, n, &input, &cached, &output);
     for (int i = 0; i < n; i++) {
         json_t *calls = NULL;
         if (r[i]->calls.len > 0) {
@@ -488,6 +479,7 @@ static int completions_parse(struct ask *a, const char **field, struct err *e)
     if (a->echo) {
         fields_wrong(&f, "echo", "is true; the prompt is not given back");
     }
+    a->per = a->n;
     a->n *= (int)a->n_prompts;
     *field = f.field;
     return fields_ok(&f) ? 0 : err_set(e, f.e.code, "%s", f.e.msg);
@@ -566,7 +558,7 @@ static void completion_whole(const struct ask *a, const struct chat_result *cons
 {
     json_t *choices = json_array();
     int input = 0, cached = 0, output = 0;
-    totals(r, n, &input, &cached, &output);
+    ask_totals(a, r, n, &input, &cached, &output);
     for (int i = 0; i < n; i++) {
         const struct choice_out c = {.index = i};
         json_t *o = piece(&c, r[i]->text.data ? r[i]->text.data : "", r[i]->text.len, finish(r[i]));
