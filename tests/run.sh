@@ -149,8 +149,8 @@ ok '… also as an event'
 go 2 -p x --logprobs 1 && go 2 -p x --json --logprobs 21 && go 2 -p x --logit-bias 5 && go 2 -p x --logit-bias 5:101 &&
     go 2 -p x --presence 3 && go 2 -p x --repetition 0 && one_line "$t/err"
 ok 'rules out of range are usage errors'
-go 1 -p x --logit-bias 999999:1 && one_line "$t/err" && go 1 -p x -n 4 --min-tokens 5 && one_line "$t/err"
-ok '… and what only the model can tell is a failure'
+go 2 -p x --logit-bias 999999:1 && one_line "$t/err" && go 2 -p x -n 4 --min-tokens 5 && one_line "$t/err"
+ok '… and what only the model can tell is a usage error too'
 
 # JSON
 go 0 -p 'How many days are in a week?' --seed 3 --json && one_line "$t/out" &&
@@ -197,7 +197,7 @@ go 2 -p a -f b && go 2 --messages a --tokens 1 && go 2 --raw --messages a && go 
 ok 'options that exclude each other are status 2'
 go 2 --tokens '1 2' && grep -q '"1 2" is no list of token ids with commas' "$t/err" && go 2 --tokens 1,x && grep -q '"x"' "$t/err" && go 2 --tokens '' && go 2 --tokens 1,,2
 ok 'bad token ids are status 2'
-go 1 --tokens 99999999 -n 1 && grep -q 99999999 "$t/err" && one_line "$t/err"
+go 2 --tokens 99999999 -n 1 && grep -q 99999999 "$t/err" && one_line "$t/err"
 ok 'an id outside the vocabulary is named'
 go 1 -f "$t/none" && one_line "$t/err" && grep -q "$t/none" "$t/err"
 ok 'a missing file is status 1'
