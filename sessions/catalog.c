@@ -82,6 +82,14 @@ static const char *const migrations[] = {
     " UNIQUE (turn, file));"
     "CREATE INDEX states_conversation ON states(conversation);"
     "CREATE INDEX states_file ON states(file);",
+    "CREATE TABLE drafts("
+    " id INTEGER PRIMARY KEY,"
+    " conversation INTEGER REFERENCES conversations(id) ON DELETE CASCADE," /* NULL: none yet */
+    " turn INTEGER NOT NULL,"  /* it follows this one; 0: the first */
+    " owner INTEGER NOT NULL," /* who writes it, where there is no conversation */
+    " updated INTEGER NOT NULL,"
+    " draft BLOB NOT NULL);"
+    "CREATE INDEX drafts_conversation ON drafts(conversation, turn);",
 };
 _Static_assert(sizeof migrations / sizeof *migrations == CATALOG_SCHEMA, "a step for each version");
 

@@ -29,7 +29,7 @@ void catalog_close(struct catalog *c);
 int catalog_open_fixed(const char *path, const char *why, struct catalog **out, struct err *e);
 /* One without a conversation, where none could be made. */
 int catalog_open_none(const char *path, const char *why, struct catalog **out, struct err *e);
-#define CATALOG_SCHEMA 2
+#define CATALOG_SCHEMA 3
 
 struct catalog_conv {
     int64_t id;
@@ -163,6 +163,20 @@ int catalog_unfinished(struct catalog *c, catalog_conv_fn fn, void *ctx, struct 
 /* Ends such answers of a conversation that has no writer as "interrupted"; the last that
  * said something becomes the leaf. *tokens: how many it has; *n: how many there were. */
 int catalog_recover(struct catalog *c, int64_t conv, int *n, int *tokens, struct err *e);
+
+/* ---- drafts ---- */
+
+/* What is being written, to follow a turn (0: as the first) of a conversation, or (conv 0) of one
+ * that is not there yet, of this owner. It takes the place of the one before; n 0: there is none
+ * any more. The bytes are the caller's. */
+int catalog_draft_put(struct catalog *c, int64_t conv, int64_t turn, int64_t owner, const char *p,
+                      size_t n, struct err *e);
+/* Appends it; nothing where there is none. */
+int catalog_draft_get(struct catalog *c, int64_t conv, int64_t turn, struct buf *out,
+                      struct err *e);
+/* Takes the latest that has no conversation and whose owner is gone, so that nobody else does. */
+int catalog_draft_adopt(struct catalog *c, bool (*gone)(void *ctx, int64_t owner), void *ctx,
+                        struct buf *out, struct err *e);
 
 /* ---- saved states ---- */
 

@@ -42,6 +42,10 @@ struct pane {
     char *branch; /* "[main]"; NULL: not known */
     bool renamed; /* they are not what the store says any more */
 
+    int64_t draft_due;      /* when the draft is to be kept on disk; 0: it is as kept */
+    struct buf draft_kept;  /* … as it was the last time */
+    struct buf draft_found; /* of where the conversation stands; goes into the composer */
+
     struct message *queue; /* typed while the model answers */
     size_t n_queue, cap_queue;
     bool held; /* a stop keeps the queue until Enter */
@@ -220,6 +224,11 @@ void pane_leave(struct pane *p, int64_t to, int64_t tip);
 void pane_settle(struct pane *p);
 /* Asks the store what the conversation and its branch are called. */
 void pane_names(struct pane *p);
+/* The draft changed, maybe: it is kept on disk a moment later, or now. */
+void pane_draft_changed(struct pane *p);
+void pane_draft_keep(struct pane *p);
+/* Puts the draft that was found with the conversation into the composer. */
+void pane_draft_restore(struct pane *p);
 
 /* panes.c: several of them */
 /* From 1. */

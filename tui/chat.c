@@ -115,6 +115,9 @@ static int64_t deadline(const struct app *a)
     for (size_t i = 0; i < a->n_panes && !composer_pending(a->cur->composer); i++) {
         d = a->panes[i]->stored_known ? 0 : d;
     }
+    for (size_t i = 0; i < a->n_panes; i++) {
+        d = a->panes[i]->draft_due ? sooner(d, a->panes[i]->draft_due) : d;
+    }
     if (a->resize_at) {
         d = sooner(d, a->resize_at);
     }
@@ -152,6 +155,15 @@ static void draw_if_due(struct app *a)
     a->last_frame = app_now();
 }
 
+static void keep_drafts(struct app *a)
+{
+    for (size_t i = 0; i < a->n_panes; i++) {
+        if (a->panes[i]->draft_due && app_now() >= a->panes[i]->draft_due) {
+            pane_draft_keep(a->panes[i]);
+        }
+    }
+}
+
 static void read_terminal(struct app *a)
 {
     static char block[65536];
@@ -174,6 +186,7 @@ static bool loop_turn(void *ctx)
         return false;
     }
     draw_if_due(a);
+    keep_drafts(a);
     int64_t d = deadline(a);
     int64_t left = -1;
     if (d >= 0) {
@@ -311,7 +324,10 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
         rc = a.composers[i] ? 0 : QE_IO;
     }
     a.cur->composer = a.composers[0];
-    rc = rc < 0 ? rc : term_open(e);
+    if (rc == 0) {
+        pane_draft_restore(a.cur);
+        rc = term_open(e);
+    }
     if (rc < 0) {
         app_free(&a);
         return rc;
@@ -335,6 +351,9 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
         }
         settle_panes(&a);
         sessions_refresh(&a);
+    }
+    for (size_t i = 0; i < a.n_panes; i++) {
+        pane_draft_keep(a.panes[i]);
     }
     term_close();
     if (a.failed.code) {

@@ -558,6 +558,7 @@ void command_new(struct pane *p)
     free(p->branch);
     p->name = p->branch = NULL;
     p->renamed = true;
+    buf_truncate(&p->draft_kept, 0);
     p->n_messages = 0;
     branch_forget(p);
     p->fresh = true; /* the engine's side follows when it gets to it */

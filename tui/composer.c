@@ -17,6 +17,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "tui/draft.h"
 
 #define CHIP_FIRST 0xF0000
 #define QUEUE_MAX  64
@@ -1244,14 +1245,6 @@ int composer_paste_again(struct composer *c, size_t back, struct err *e)
 
 /* ---- a draft put aside ---------------------------------------------------- */
 
-struct draft {
-    wchar_t *text;
-    size_t n, cursor;
-    struct buf chips[COMPOSER_CHIPS];
-    char *chip_name[COMPOSER_CHIPS];
-    size_t n_chips;
-};
-
 static void copy_chip(struct buf *to, char **to_name, const struct buf *from, const char *name)
 {
     buf_add(to, from->data, from->len);
@@ -1280,19 +1273,6 @@ void composer_restore(struct composer *c, const struct draft *d)
         copy_chip(&c->chips[i], &c->chip_name[i], &d->chips[i], d->chip_name[i]);
     }
     replace_line(c, d->text, d->n, d->cursor);
-}
-
-void draft_free(struct draft *d)
-{
-    if (!d) {
-        return;
-    }
-    for (size_t i = 0; i < d->n_chips; i++) {
-        buf_free(&d->chips[i]);
-        free(d->chip_name[i]);
-    }
-    free(d->text);
-    free(d);
 }
 
 /* ---- making -------------------------------------------------------------- */

@@ -72,8 +72,14 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         break;
     case ACT_TOP:
         transcript_top(a->cur->transcript);
+        if (a->cur->focus) {
+            transcript_select_end(a->cur->transcript, -1);
+        }
         break;
     case ACT_BOTTOM:
+        if (a->cur->focus) {
+            transcript_select_end(a->cur->transcript, 1);
+        }
         transcript_follow(a->cur->transcript);
         break;
     case ACT_FOCUS:
@@ -198,6 +204,7 @@ static void to_composer(struct app *a, const struct key *k)
     struct err e = ERR_INIT;
     if (k->type == K_PASTE) {
         const struct buf *b = keyin_paste(a->input);
+        pane_draft_changed(a->cur);
         if (composer_paste(a->cur->composer, b->data, b->len, &e) < 0) {
             app_note(a, R_BAD, "%s", e.msg);
         } else if (keyin_paste_cut(a->input)) {
@@ -205,6 +212,7 @@ static void to_composer(struct app *a, const struct key *k)
         }
         return;
     }
+    pane_draft_changed(a->cur);
     a->pick = 0;
     if (composer_key(a->cur->composer, k, &e) < 0) {
         app_note(a, R_BAD, "%s", e.msg);

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "tui/app.h"
+#include "tui/draft.h"
 #include "tui/text.h"
 
 #define BRANCH_CELLS 24 /* of a branch's first question, in its name */
@@ -48,6 +49,44 @@ static void pane_names_of(struct pane *p, int64_t conversation)
     }
 }
 
+#define DRAFT_NS 700000000LL /* from a key to the disk, so that not every key goes there */
+
+void pane_draft_changed(struct pane *p)
+{
+    if (p->draft_due == 0) {
+        p->draft_due = app_now() + DRAFT_NS;
+    }
+}
+
+void pane_draft_keep(struct pane *p)
+{
+    struct buf b = BUF_INIT;
+    struct draft *d = composer_copy(p->composer);
+    p->draft_due = 0;
+    draft_write(d, &b);
+    draft_free(d);
+    if (b.len != p->draft_kept.len || (b.len && memcmp(b.data, p->draft_kept.data, b.len) != 0)) {
+        chat_draft(p->chat, b.data ? b.data : "", b.len);
+        buf_free(&p->draft_kept);
+        p->draft_kept = b;
+    } else {
+        buf_free(&b);
+    }
+}
+
+void pane_draft_restore(struct pane *p)
+{
+    struct draft *d =
+        p->draft_found.len ? draft_read(p->draft_found.data, p->draft_found.len) : NULL;
+    if (d) {
+        composer_restore(p->composer, d);
+        draft_free(d);
+    }
+    buf_truncate(&p->draft_kept, 0);
+    buf_add(&p->draft_kept, p->draft_found.data ? p->draft_found.data : "", p->draft_found.len);
+    buf_truncate(&p->draft_found, 0);
+}
+
 struct pane *pane_create(struct app *a)
 {
     struct pane *p = mem_zalloc(sizeof *p);
@@ -74,6 +113,8 @@ void pane_free(struct pane *p)
     search_free(p->search);
     buf_free(&p->find_text);
     buf_free(&p->stored);
+    buf_free(&p->draft_kept);
+    buf_free(&p->draft_found);
     free(p->name);
     free(p->branch);
     free(p);
@@ -121,6 +162,9 @@ int pane_resume(struct pane *p, int64_t conversation, int64_t tip, struct err *e
 {
     const int rc = chat_resume_at(p->chat, conversation, tip, show_turn, p, e);
     if (rc == 0) {
+        const struct buf *b = chat_draft_of(p->chat);
+        buf_truncate(&p->draft_found, 0);
+        buf_add(&p->draft_found, b->data ? b->data : "", b->len);
         pane_names_of(p, conversation);
     }
     return rc;
@@ -154,6 +198,9 @@ int pane_open_first(struct pane *p, struct err *e)
         } else {
             transcript_notice(p->transcript, R_DIM, "resumed; /new starts another conversation");
         }
+    }
+    if (o->resume <= 0) {
+        conv_draft_adopt(p->app->conv, &p->draft_found);
     }
     pane_notices(p, o->notice);
     return 0;

@@ -78,6 +78,7 @@ void panes_remove(struct pane *p)
     memmove(a->panes + at, a->panes + at + 1, (a->n_panes - at - 1) * sizeof(struct pane *));
     a->panes[--a->n_panes] = NULL;
     submit_keep_draft(p);
+    pane_draft_keep(p);
     pane_free(p);
     a->dirty = true;
 }

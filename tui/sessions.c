@@ -255,6 +255,7 @@ void sessions_go_on(struct pane *p, int64_t id, int64_t tip)
     struct err e = ERR_INIT;
     struct transcript *was = p->transcript;
     const size_t n = p->n_messages;
+    pane_draft_keep(p); /* it stays with what is left */
     find_close(p);
     p->transcript = transcript_create();
     p->n_messages = 0;
@@ -269,6 +270,8 @@ void sessions_go_on(struct pane *p, int64_t id, int64_t tip)
     branch_forget(p);
     p->fresh = false;
     p->focus = false;
+    composer_clear(p->composer);
+    pane_draft_restore(p);
     transcript_notice(p->transcript, R_DIM, "resumed; F4 goes to another conversation");
     sessions_stale(p->app);
 }

@@ -819,6 +819,17 @@ void transcript_select(struct transcript *t, int dir)
     }
 }
 
+void transcript_select_end(struct transcript *t, int dir)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const size_t k = dir < 0 ? i : t->n - 1 - i;
+        if (selectable(t->block[k])) {
+            t->selected = (int)k;
+            return;
+        }
+    }
+}
+
 void transcript_fold(struct transcript *t)
 {
     size_t i = t->n;

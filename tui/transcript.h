@@ -69,6 +69,8 @@ bool transcript_following(const struct transcript *t);
 
 /* The selected block (none: -1 … by select 0). dir -1, +1 moves, 0 ends it. */
 void transcript_select(struct transcript *t, int dir);
+/* The first (-1) or last (+1) one; the view stays. */
+void transcript_select_end(struct transcript *t, int dir);
 void transcript_fold(struct transcript *t);
 void transcript_fold_all(struct transcript *t);
 /* The raw text of the selected block, of the last answer; NULL when none. */

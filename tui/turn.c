@@ -26,6 +26,7 @@ void turn_begin(struct pane *p, const struct message *m)
     char at[8];
     turn_clock(at, clock_wall());
     branch_take(p);
+    pane_draft_keep(p); /* what is sent is none any more */
     p->leave_to = 0;
     p->leave_asked = 0;
     if (chat_send(p->chat, m->full.data, m->full.len, &e) < 0) {
@@ -169,6 +170,10 @@ static void end_turn(struct pane *p, const struct conv_event *ev)
     if (p->compacting) {
         p->held = p->n_queue > 0; /* they were not meant for what is left behind */
         compact_end(p, ev->reason == CE_R_STOP && p->begun && p->said);
+    }
+    buf_truncate(&p->draft_kept, 0); /* it follows another turn now */
+    if (p->composer && !composer_empty(p->composer)) {
+        pane_draft_changed(p);
     }
     turn_send_queued(p);
 }

@@ -101,6 +101,7 @@ struct chat {
     bool freed;
     bool system_stored; /* the system prompt is a stored conversation's */
     struct chat_result *last;
+    struct buf draft; /* of where it was resumed at */
 
     /* any thread */
     struct snap view;
@@ -111,6 +112,7 @@ struct chat {
     struct live *live;
     struct record_chat record;
     struct saving saving;
+    int64_t draft_conv, draft_turn; /* where its draft is kept; -1: it has none */
     struct turn turn;
     struct view_chat figures;
     bool closing;
@@ -125,6 +127,7 @@ enum cmd_kind {
     CMD_RESUME,
     CMD_SAVE,
     CMD_FLUSH,
+    CMD_DRAFT,
     CMD_FREE,
     CMD_READER,
     CMD_READER_GONE
@@ -137,7 +140,8 @@ struct cmd {
     struct resume *resume;
     struct conv_reader *reader;
     uint64_t serial;
-    size_t keep; /* CMD_REWIND: messages */
+    size_t keep;      /* CMD_REWIND: messages */
+    struct buf draft; /* CMD_DRAFT */
     struct cmd *next;
 };
 
@@ -190,6 +194,8 @@ void chat_work_clear(struct chat *t);
 /* Writes what could not be written; says whether that worked. */
 void chat_work_flush(struct chat *t);
 void chat_work_rewind(struct chat *t, size_t keep);
+/* Keeps a draft where the chat stands, in the place of the one that it had. */
+void chat_work_draft(struct chat *t, const struct buf *draft);
 /* Goes on with a stored conversation; takes what r owns. */
 void chat_work_resume(struct chat *t, struct resume *r);
 /* Frees the worker's part. Not while working. */

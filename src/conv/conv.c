@@ -247,6 +247,7 @@ static void add_chat(struct conv *c, struct chat *t)
     }
     c->chats[c->n_chats++] = t;
     t->messages = json_array();
+    t->draft_conv = -1;
     t->live = t->reader == &c->screen ? live_create() : NULL;
 }
 
@@ -297,6 +298,10 @@ static void obey(struct conv *c, struct cmd *cmd)
         break;
     case CMD_FLUSH:
         chat_work_flush(t);
+        break;
+    case CMD_DRAFT:
+        chat_work_draft(t, &cmd->draft);
+        buf_free(&cmd->draft);
         break;
     case CMD_FREE:
         chat_work_close(t);
@@ -569,6 +574,7 @@ static void chat_destroy(struct chat *t)
     }
     settings_fini(&t->settings);
     chat_result_free(t->last);
+    buf_free(&t->draft);
     free(t);
 }
 
@@ -816,6 +822,20 @@ void chat_rewind(struct chat *t, size_t keep)
     cmd->chat = t;
     cmd->keep = keep;
     conv_command(t->conv, cmd);
+}
+
+void chat_draft(struct chat *t, const char *p, size_t n)
+{
+    struct cmd *cmd = mem_zalloc(sizeof *cmd);
+    cmd->kind = CMD_DRAFT;
+    cmd->chat = t;
+    buf_add(&cmd->draft, p, n);
+    conv_command(t->conv, cmd);
+}
+
+const struct buf *chat_draft_of(const struct chat *t)
+{
+    return &t->draft;
 }
 
 void chat_save(struct chat *t)

@@ -225,6 +225,14 @@ int conv_branches(struct conv *c, const int64_t *conversation, size_t n,
 /* Whether another process has a conversation open: its number, -1 when that is not known, 0: none
  * has. */
 int conv_elsewhere(const struct conv *c, int64_t conversation);
+/* Keeps what is being written, to follow where the chat stands; n 0: nothing is. The bytes mean
+ * something to the caller only. Returns at once; nothing happens without conv_opts.save. */
+void chat_draft(struct chat *t, const char *p, size_t n);
+/* What was being written where the chat was resumed at; empty: nothing. Until it is resumed again.
+ */
+const struct buf *chat_draft_of(const struct chat *t);
+/* Takes what was being written to begin a conversation with by a process that is gone. */
+void conv_draft_adopt(struct conv *c, struct buf *out);
 /* What the store takes on the disk, and what saved states may take. As conv_list. */
 struct conv_disk {
     uint64_t text, state, budget; /* bytes */

@@ -3,6 +3,8 @@
  * long as that takes; the text is there before the model is. */
 #include "config.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -214,6 +216,22 @@ int conv_disk(struct conv *c, struct conv_disk *out, struct err *e)
     return rc;
 }
 
+static bool owner_is_gone(void *ctx, int64_t owner)
+{
+    (void)ctx;
+    const pid_t pid = (pid_t)(owner >> 16);
+    return pid != getpid() && kill(pid, 0) < 0 && errno == ESRCH;
+}
+
+void conv_draft_adopt(struct conv *c, struct buf *out)
+{
+    struct store *s = NULL;
+    if (open_store(c, &s, NULL, NULL) == 0 && !store_fixed(s)) {
+        (void)catalog_draft_adopt(store_catalog(s), owner_is_gone, NULL, out, NULL);
+    }
+    store_close(s);
+}
+
 /* Whether the chat has this conversation, and its lock, already. */
 static bool is_own(const struct chat *t, int64_t conv)
 {
@@ -247,6 +265,8 @@ static int resume(struct chat *t, struct store *s, int64_t conv, int64_t tip, st
         resume_free(r);
         return rc;
     }
+    buf_truncate(&t->draft, 0);
+    (void)catalog_draft_get(c, conv, r->last, &t->draft, NULL);
     if (!t->settings.system || t->system_stored) {
         free(t->settings.system);
         t->settings.system = copy_or_null(r->system);

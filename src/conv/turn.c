@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/jsonio.h"
@@ -619,8 +620,35 @@ static void leave_record(struct chat *t)
     record_leave(&t->record);
 }
 
+/* Whose drafts are those without a conversation: this chat's, of this process. */
+static int64_t draft_owner(const struct chat *t)
+{
+    return (int64_t)getpid() << 16 | (int64_t)((uintptr_t)t >> 4 & 0xFFFF);
+}
+
+void chat_work_draft(struct chat *t, const struct buf *draft)
+{
+    struct record *r = &t->conv->record;
+    const struct record_chat *rc = &t->record;
+    const int64_t turn = rc->conv > 0 ? rc->last : 0;
+    if (!r->store) {
+        return;
+    }
+    struct catalog *c = store_catalog(r->store);
+    if (t->draft_conv >= 0 && (t->draft_conv != rc->conv || t->draft_turn != turn)) {
+        (void)catalog_draft_put(c, t->draft_conv, t->draft_turn, draft_owner(t), "", 0, NULL);
+        t->draft_conv = -1;
+    }
+    struct err e = ERR_INIT; /* the text of the conversation tells of a disk that is full */
+    if (catalog_draft_put(c, rc->conv, turn, draft_owner(t), draft->data, draft->len, &e) == 0) {
+        t->draft_conv = draft->len > 0 ? rc->conv : -1;
+        t->draft_turn = turn;
+    }
+}
+
 void chat_work_clear(struct chat *t)
 {
+    t->draft_conv = -1; /* it stays where it is */
     json_array_clear(t->messages);
     saving_leave(t);
     leave_record(t);

@@ -32,6 +32,7 @@ struct chat {
     uint64_t prompt_tokens; /* of all its turns; under conv->lock */
     char *prompt;           /* waiting for the engine; under conv->lock */
     size_t n_prompt;
+    struct buf draft;
     bool freed;
 };
 
@@ -337,6 +338,7 @@ int conv_end(struct conv *c, struct err *e)
     close(c->fd);
     for (size_t i = 0; i < c->n_chats; i++) {
         free(c->chat[i]->prompt);
+        buf_free(&c->chat[i]->draft);
         free(c->chat[i]);
     }
     pthread_mutex_destroy(&c->lock);
@@ -556,6 +558,25 @@ int conv_get(struct conv *c, int64_t conversation,
     return w.found ? 0 : err_set(e, QE_NOTFOUND, "there is no such conversation");
 }
 
+void chat_draft(struct chat *t, const char *p, size_t n)
+{
+    pthread_mutex_lock(&t->conv->lock);
+    buf_truncate(&t->draft, 0);
+    buf_add(&t->draft, p, n);
+    pthread_mutex_unlock(&t->conv->lock);
+}
+
+const struct buf *chat_draft_of(const struct chat *t)
+{
+    return &t->draft;
+}
+
+void conv_draft_adopt(struct conv *c, struct buf *out)
+{
+    (void)c;
+    (void)out;
+}
+
 int conv_elsewhere(const struct conv *c, int64_t conversation)
 {
     (void)c;
@@ -618,6 +639,7 @@ int chat_resume_at(struct chat *t, int64_t conversation, int64_t tip,
     t->messages = 2;
     t->view.conversation = conversation;
     t->view.saved = true;
+    buf_truncate(&t->draft, 0);
     pthread_mutex_unlock(&t->conv->lock);
     return 0;
 }

@@ -287,6 +287,7 @@ static void an_old_one_is_brought_up(void **state)
     assert_int_equal(s.n, 1);
     buf_free(&s.all);
     add(c, 1, 6, CAT_USER, "new");
+    assert_int_equal(catalog_draft_put(c, 1, 6, 1, "a draft", 7, NULL), 0);
     catalog_close(c);
 }
 

@@ -131,6 +131,61 @@ static void the_branches_of_a_tree(void **state)
     catalog_close(c);
 }
 
+static bool is_gone(void *ctx, int64_t owner)
+{
+    return owner == *(const int64_t *)ctx;
+}
+
+static void draft_is(struct catalog *c, int64_t conv, int64_t turn, const char *want)
+{
+    struct buf b = BUF_INIT;
+    assert_int_equal(catalog_draft_get(c, conv, turn, &b, NULL), 0);
+    buf_addc(&b, '.');
+    buf_addc(&b, 0);
+    assert_string_equal(b.data, want);
+    buf_free(&b);
+}
+
+static void drafts(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    const int64_t a = begin(c, NULL), b = begin(c, NULL);
+    const int64_t q = add(c, a, 0, CAT_USER, "one"), r = add(c, a, q, CAT_ASSISTANT, "two");
+    assert_int_equal(catalog_draft_put(c, a, r, 5, "first", 5, NULL), 0);
+    assert_int_equal(catalog_draft_put(c, a, r, 6, "next", 4, NULL), 0);
+    assert_int_equal(catalog_draft_put(c, a, 0, 5, "at the head", 11, NULL), 0);
+    assert_int_equal(catalog_draft_put(c, b, 0, 5, "other", 5, NULL), 0);
+    draft_is(c, a, r, "next.");
+    draft_is(c, a, 0, "at the head.");
+    draft_is(c, a, q, ".");
+    assert_int_equal(catalog_draft_put(c, a, r, 5, "", 0, NULL), 0);
+    draft_is(c, a, r, ".");
+    assert_true(catalog_draft_put(c, 99, 0, 5, "x", 1, NULL) < 0);
+    /* without a conversation: each owner's, taken once, by those that are gone only */
+    assert_int_equal(catalog_draft_put(c, 0, 0, 5, "mine", 4, NULL), 0);
+    assert_int_equal(catalog_draft_put(c, 0, 0, 6, "yours", 5, NULL), 0);
+    assert_int_equal(catalog_draft_put(c, 0, 0, 5, "mine too", 8, NULL), 0);
+    struct buf got = BUF_INIT;
+    int64_t gone = 7;
+    assert_int_equal(catalog_draft_adopt(c, is_gone, &gone, &got, NULL), 0);
+    assert_int_equal(got.len, 0);
+    gone = 5;
+    assert_int_equal(catalog_draft_adopt(c, is_gone, &gone, &got, NULL), 0);
+    assert_int_equal(got.len, 8);
+    assert_memory_equal(got.data, "mine too", 8);
+    buf_truncate(&got, 0);
+    assert_int_equal(catalog_draft_adopt(c, is_gone, &gone, &got, NULL), 0);
+    assert_int_equal(got.len, 0);
+    buf_free(&got);
+    /* they go with their conversation */
+    assert_int_equal(catalog_remove(c, b, NULL), 0);
+    draft_is(c, b, 0, ".");
+    assert_int_equal(catalog_verify(c, NULL), 0);
+    catalog_close(c);
+}
+
 /* Answers without an end, and questions without an answer. */
 static void unfinished_ends(void **state)
 {
@@ -370,9 +425,13 @@ static void unfinished_answers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches),        cmocka_unit_test(the_branches_of_a_tree),
-        cmocka_unit_test(unfinished_ends), cmocka_unit_test(finding),
-        cmocka_unit_test(state_files),     cmocka_unit_test(unfinished_answers),
+        cmocka_unit_test(branches),
+        cmocka_unit_test(the_branches_of_a_tree),
+        cmocka_unit_test(drafts),
+        cmocka_unit_test(unfinished_ends),
+        cmocka_unit_test(finding),
+        cmocka_unit_test(state_files),
+        cmocka_unit_test(unfinished_answers),
     };
     return cmocka_run_group_tests(tests, catalog_prepare, catalog_clean);
 }

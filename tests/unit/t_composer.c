@@ -1,6 +1,7 @@
 /* The draft: editing by clusters, chips, undo, history, vi. */
 #include "config.h"
 #include "tui/composer.h"
+#include "tui/draft.h"
 
 #include <locale.h>
 #include <setjmp.h>
@@ -514,19 +515,66 @@ static void test_random_keys(void **state)
     }
 }
 
+/* A draft as bytes: what was written is read, whatever is cut or changed is refused. */
+static void drafts_as_bytes(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, false);
+    struct composer *c = w.c;
+    struct err e = ERR_INIT;
+    char big[5000];
+    memset(big, 'x', sizeof big);
+    composer_set(c, "a\xC3\xA4\n", 4);
+    assert_int_equal(composer_paste(c, big, sizeof big, &e), 0);
+    struct draft *d = composer_copy(c);
+    struct buf b = BUF_INIT;
+    draft_write(d, &b);
+    draft_free(d);
+    composer_clear(c);
+    d = draft_read(b.data, b.len);
+    assert_non_null(d);
+    composer_restore(c, d);
+    draft_free(d);
+    struct buf text = BUF_INIT;
+    composer_text(c, &text);
+    assert_int_equal(text.len, 4 + sizeof big);
+    assert_memory_equal(text.data, "a\xC3\xA4\nxx", 6);
+    for (size_t n = 0; n < b.len; n += n < 64 ? 1 : 97) {
+        assert_null(draft_read(b.data, n));
+    }
+    assert_null(draft_read("QD1 0 1 0 a.", 12));
+    assert_null(draft_read("QD1 0 1 99999 a", 15));
+    assert_null(draft_read("QD1 0 2 0 \xC3(", 12));
+    assert_null(draft_read("QD1 0 1 1 a9 9 ", 15));
+    d = draft_read("QD1 77 1 0 a", 12);
+    assert_non_null(d);
+    assert_int_equal(d->cursor, 1);
+    draft_free(d);
+    buf_free(&text);
+    buf_free(&b);
+    composer_clear(c);
+    d = composer_copy(c);
+    draft_write(d, &b);
+    assert_int_equal(b.len, 0);
+    draft_free(d);
+    end(&w);
+}
+
 int main(void)
 {
     setlocale(LC_ALL, "C.UTF-8");
     setenv("TERM", "xterm", 1);
     setenv("HOME", "/nonexistent", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_editing),      cmocka_unit_test(test_clusters),
-        cmocka_unit_test(test_lines),        cmocka_unit_test(test_chips),
-        cmocka_unit_test(test_files),        cmocka_unit_test(test_commands),
-        cmocka_unit_test(test_limit),        cmocka_unit_test(test_undo),
-        cmocka_unit_test(test_history),      cmocka_unit_test(test_history_long),
-        cmocka_unit_test(test_history_file), cmocka_unit_test(test_vi),
-        cmocka_unit_test(test_quoted),       cmocka_unit_test(test_random_keys),
+        cmocka_unit_test(drafts_as_bytes),   cmocka_unit_test(test_editing),
+        cmocka_unit_test(test_clusters),     cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_chips),        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_commands),     cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_undo),         cmocka_unit_test(test_history),
+        cmocka_unit_test(test_history_long), cmocka_unit_test(test_history_file),
+        cmocka_unit_test(test_vi),           cmocka_unit_test(test_quoted),
+        cmocka_unit_test(test_random_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -297,6 +297,79 @@ static void branches_of_one_conversation(void **state)
     conv_close(c);
 }
 
+/* Waits until a chat's draft is on disk as it should be. */
+static void draft_becomes(struct conv *c, int64_t id, int64_t tip, const char *want)
+{
+    struct buf b = BUF_INIT;
+    for (int i = 0; i < 2000; i++) {
+        struct catalog *cat = NULL;
+        char path[256];
+        snprintf(path, sizeof path, "%s/quasar/catalog.db", state_home);
+        buf_truncate(&b, 0);
+        assert_int_equal(catalog_open(path, &cat, NULL), 0);
+        assert_int_equal(catalog_draft_get(cat, id, tip, &b, NULL), 0);
+        catalog_close(cat);
+        if (b.len == strlen(want) && (b.len == 0 || memcmp(b.data, want, b.len) == 0)) {
+            break;
+        }
+        usleep(1000);
+    }
+    assert_int_equal(b.len, strlen(want));
+    buf_free(&b);
+    (void)c;
+}
+
+/* Each branch has its own draft, which a process that ends at once leaves behind. */
+static void drafts_of_branches(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.save = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    say("Yes.<|im_end|>");
+    const char *const asked[] = {"One?", "Two?", "Three?"};
+    chat_draft(t, "before", 6);
+    chat_draft(t, "", 0);
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) {
+            chat_rewind(t, 2);
+        }
+        ask(c, t, asked[i], &h);
+        heard_fini(&h);
+    }
+    struct view_chat v;
+    chat_view(t, &v);
+    const int64_t id = v.conversation;
+    struct tips tips = {.current = -1};
+    assert_int_equal(conv_branches(c, &id, 1, take_tip, &tips, NULL), 0);
+    chat_draft(t, "of the second", 13);
+    draft_becomes(c, id, tips.tip[1], "of the second");
+    struct buf b = BUF_INIT;
+    assert_int_equal(chat_resume_at(t, id, tips.tip[0], hear_text, &b, NULL), 0);
+    assert_int_equal(chat_draft_of(t)->len, 0);
+    chat_draft(t, "of the first", 12);
+    draft_becomes(c, id, tips.tip[0], "of the first");
+    ask(c, t, "Four?", &h); /* it goes on: the draft follows */
+    heard_fini(&h);
+    chat_draft(t, "later", 5);
+    tips = (struct tips){.current = -1};
+    assert_int_equal(conv_branches(c, &id, 1, take_tip, &tips, NULL), 0);
+    draft_becomes(c, id, tips.tip[0], "later");
+    conv_close(c);
+    c = open_conv(&o);
+    t = chat_create(c);
+    assert_int_equal(chat_resume(t, id, NULL, NULL, NULL), 0);
+    assert_int_equal(chat_draft_of(t)->len, 5);
+    assert_memory_equal(chat_draft_of(t)->data, "later", 5);
+    assert_int_equal(chat_resume_at(t, id, tips.tip[1], NULL, NULL, NULL), 0);
+    assert_int_equal(chat_draft_of(t)->len, 13);
+    buf_free(&b);
+    conv_close(c);
+}
+
 /* Going back where nothing is stored. */
 static void a_rewound_chat_without_a_disk(void **state)
 {
@@ -840,6 +913,7 @@ int main(void)
         cmocka_unit_test(no_room_for_states),
         cmocka_unit_test(a_rewound_chat_branches),
         cmocka_unit_test(branches_of_one_conversation),
+        cmocka_unit_test(drafts_of_branches),
         cmocka_unit_test(a_rewound_chat_without_a_disk),
         cmocka_unit_test(a_chat_goes_to_another_conversation),
         cmocka_unit_test(named_pinned_and_forgotten),
