@@ -208,7 +208,7 @@ wait_for '^ ctx [1-9][0-9]*/'
 wait_for '── idle'
 must '^ model  [0-9][0-9]:[0-9][0-9]'
 say /new
-wait_for '^ ctx 0/[0-9.]+K .* 0% +- t/s$'
+wait_for '^ ctx 0/[0-9.]+K .* 0% .* - t/s$'
 say 'Say hello.'
 wait_for '^ │ [A-Z].*[a-z]'
 wait_for '── idle'

@@ -7,7 +7,7 @@
 begin 80 24
 wait_for 'fake q8, on cpu script'
 must ' quasar +fake q8  cpu script  F1 help'
-must '^ ctx 0/4.1K .* 0%   - t/s'
+must '^ ctx 0/4.1K .* 0% .* - t/s'
 must 'Enter +send the message'
 must 'F4 +go on with an earlier conversation'
 must '\^D quit$'
@@ -147,12 +147,12 @@ result 'rows being read do not move'
 text /ex
 wait_for '/export +write the conversation'
 key C-u
-text '/foo'
-wait_for '^ > /foo'
+text '/xyzzy'
+wait_for '^ > /xyzzy'
 key Enter
-wait_for 'no command /foo; /help lists them'
+wait_for 'no command /xyzzy; /help lists them'
 must_not 'did you mean'
-must '^ > /foo'
+must '^ > /xyzzy'
 key C-u
 say /hlep
 wait_for 'no command /hlep; did you mean /help'

@@ -16,6 +16,7 @@
 #include "tui/tiles.h"
 #include "tui/transcript.h"
 #include "tui/tui.h"
+#include "tui/views.h"
 
 /* The state of the screen: the terminal's side in struct app, one conversation
  * and all that belongs to it in each struct pane. UI thread only. */
@@ -117,7 +118,7 @@ struct app {
     bool asking; /* the draft was not sent unasked: Enter again sends it */
     bool asked;  /* … and this is the key after */
 
-    struct gauges gauges;
+    struct views *views;
     struct text_rows panel; /* as last drawn */
     bool no_panel;          /* the user closed it */
 
@@ -200,8 +201,6 @@ void turn_send_queued(struct pane *p);
 void turn_stop(struct pane *p);
 /* What the conversation tells, for whichever pane it is. */
 void turn_event(struct app *a, const struct conv_event *ev);
-/* Lets the gauges see the engine's counters; over: the answer is done. */
-void turn_gauges(struct app *a, bool over);
 /* "14:02" */
 void turn_clock(char out[8], int64_t seconds);
 

@@ -265,19 +265,34 @@ static int put_contexts(const struct app *a, int y, int x, int width)
     return x - from;
 }
 
+/* A part of the line; false: it does not fit, and nothing does that follows. */
+static bool put_part(const struct theme *th, int y, int *x, int width, enum role role,
+                     const char *part)
+{
+    if (*x + cells(part) + 3 > width) {
+        return false;
+    }
+    *x += 3;
+    *x += text_put(th, y, *x, width - *x, (uint16_t)role, part);
+    return true;
+}
+
 void bars_line(const struct app *a, int y, int width)
 {
     const struct theme *th = &a->theme;
+    char mine[VIEWS_PARTS][PART_SIZE];
     char part[STATUS_PARTS][64];
+    enum role role[VIEWS_PARTS];
+    bool fits = true;
     text_blank(th, y, 0, width);
     int x = 1 + put_contexts(a, y, 1, width);
+    const int n_mine = views_parts(a, width, role, mine);
+    for (int i = 0; i < n_mine && fits; i++) {
+        fits = !mine[i][0] || put_part(th, y, &x, width, role[i], mine[i]);
+    }
     const int n = status_parts(&a->cur->status, width, part);
-    for (int i = 0; i < n; i++) {
-        if (x + cells(part[i]) + 3 > width) {
-            break;
-        }
-        x += 3;
-        x += text_put(th, y, x, width - x, R_TEXT, part[i]);
+    for (int i = 0; i < n && fits; i++) {
+        fits = put_part(th, y, &x, width, R_TEXT, part[i]);
     }
 }
 

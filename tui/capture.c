@@ -122,27 +122,41 @@ void capture_begin(void (*fn)(void *ctx, const char *p, size_t n), void *ctx)
     cap.on = true;
 }
 
+/* The next byte of what came, with control characters made harmless: it goes to a terminal. */
+static char harmless(unsigned char before, unsigned char c)
+{
+    const bool c1 = before == 0xC2 && c >= 0x80 && c < 0xA0;
+    return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F || c1 ? '?' : (char)c;
+}
+
 /* Writes what came last to the real standard error. Async-signal-safe. */
 static void write_kept(void)
 {
     const uint64_t came = atomic_load(&cap.came);
     uint64_t at = came > CAPTURE_KEPT ? came - CAPTURE_KEPT : 0;
+    unsigned char before = 0;
     if (at > 0) {
         static const char cut[] = "(what was printed before is in no log)\n";
         (void)!write(cap.err, cut, sizeof cut - 1);
     }
     while (at < came) {
-        const size_t from = (size_t)(at % CAPTURE_KEPT);
-        const size_t left = (size_t)(came - at);
-        const size_t room = CAPTURE_KEPT - from;
-        const ssize_t n = write(cap.err, cap.kept + from, left < room ? left : room);
-        if (n < 0 && errno == EINTR) {
-            continue;
+        char block[512];
+        size_t n = 0;
+        for (; n < sizeof block && at < came; at++) {
+            const unsigned char c = (unsigned char)cap.kept[at % CAPTURE_KEPT];
+            block[n++] = harmless(before, c);
+            before = c;
         }
-        if (n <= 0) {
-            return;
+        for (size_t done = 0; done < n;) {
+            const ssize_t k = write(cap.err, block + done, n - done);
+            if (k < 0 && errno == EINTR) {
+                continue;
+            }
+            if (k <= 0) {
+                return;
+            }
+            done += (size_t)k;
         }
-        at += (uint64_t)n;
     }
 }
 

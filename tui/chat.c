@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/vclock.h"
 #include "tui/app.h"
+#include "tui/capture.h"
 #include "tui/term.h"
 
 #define FRAME_NS  33000000LL
@@ -40,6 +41,9 @@ void app_note(struct app *a, enum role role, const char *fmt, ...)
     buf_truncate(&a->note, 0);
     buf_adds(&a->note, s);
     a->note_role = role;
+    if (role == R_WARN || role == R_BAD) {
+        views_log(a, role, s);
+    }
     a->dirty = true;
 }
 
@@ -58,7 +62,7 @@ bool app_busy(const struct app *a)
             return true;
         }
     }
-    return false;
+    return a->views->load.running > 0 || a->views->load.waiting > 0;
 }
 
 /* ---- the loop ------------------------------------------------------------ */
@@ -193,9 +197,12 @@ static bool loop_turn(void *ctx)
         left = d - app_now();
         left = left > 0 ? left : 0;
     }
-    struct pollfd fds[3] = {
-        {term_fd(), POLLIN, 0}, {conv_fd(a->conv), POLLIN, 0}, {term_signal_fd(), POLLIN, 0}};
-    if (clock_poll(fds, 3, left, term_settled()) < 0 && errno != EINTR) {
+    struct pollfd fds[5] = {{term_fd(), POLLIN, 0},
+                            {conv_fd(a->conv), POLLIN, 0},
+                            {term_signal_fd(), POLLIN, 0},
+                            {capture_fd(), POLLIN, 0},
+                            {a->opts->requests ? requests_fd(a->opts->requests) : -1, POLLIN, 0}};
+    if (clock_poll(fds, 5, left, term_settled()) < 0 && errno != EINTR) {
         a->signal = SIGHUP;
         a->quit = true;
     }
@@ -204,6 +211,14 @@ static bool loop_turn(void *ctx)
     }
     if (fds[0].revents) {
         read_terminal(a);
+    }
+    if (fds[3].revents) {
+        capture_look();
+        a->dirty = true;
+    }
+    if (fds[4].revents) {
+        requests_look(a->opts->requests);
+        a->dirty = true;
     }
     struct key k;
     while (!a->quit && a->deferred.type == K_NONE && keyin_next(a->input, app_now(), &k)) {
@@ -274,6 +289,7 @@ static void app_free(struct app *a)
     }
     history_free(a->history);
     keymap_free(a->keys);
+    views_free(a->views);
     keyin_free(a->input);
     sessions_free(a);
     text_rows_free(&a->panel);
@@ -305,6 +321,7 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
     a.theme.ascii = o->ascii;
     a.theme.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     a.frame_gap = FRAME_NS;
+    a.views = views_create(o);
     if (o->theme) {
         (void)theme_named(o->theme, &a.theme.kind);
     }
@@ -326,7 +343,7 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
     a.cur->composer = a.composers[0];
     if (rc == 0) {
         pane_draft_restore(a.cur);
-        rc = term_open(e);
+        rc = term_open(views_printed, a.views->log, e);
     }
     if (rc < 0) {
         app_free(&a);
@@ -381,7 +398,7 @@ void tui_print_keys(const struct tui_opts *o, FILE *f, FILE *complaints)
     struct buf b = BUF_INIT;
     struct buf wrong = BUF_INIT;
     struct keymap *m = bind_keys(o, &wrong);
-    keymap_help(m, CTX_BOTH, &b);
+    keymap_help(m, CTX_BOTH | CTX_VIEWS, &b);
     buf_adds(&b, "\nNames for bind.NAME = KEYS in the settings\n");
     keymap_names(m, &b);
     fputs(b.data, f);

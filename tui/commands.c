@@ -657,8 +657,20 @@ bool command_run(struct app *a, const char *line, size_t n)
     case ACT_COMPACT:
         compact_begin(a, rest_of(args));
         break;
-    case ACT_STATS:
-        screen_panel(a);
+    case ACT_STATS_VIEW:
+        views_open(a, VIEW_STATS);
+        break;
+    case ACT_LOG:
+        views_open(a, VIEW_LOG);
+        break;
+    case ACT_REQUESTS:
+        views_open(a, VIEW_LISTEN);
+        break;
+    case ACT_LISTEN:
+        views_listen(a, rest_of(args));
+        break;
+    case ACT_KV:
+        views_kv(a);
         break;
     case ACT_SESSIONS:
         sessions_open(a);

@@ -16,6 +16,8 @@ static void stop_or_quit(struct app *a, bool was_armed)
         find_close(a->cur);
     } else if (a->overlay != OV_NONE) {
         a->overlay = OV_NONE;
+    } else if (views_ctx(a) && !a->cur->in_turn) {
+        views_open(a, VIEW_NONE);
     } else if (a->cur->in_turn) {
         turn_stop(a->cur);
     } else if (a->cur->forking) {
@@ -58,7 +60,9 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         stop_or_quit(a, was_armed);
         break;
     case ACT_HELP:
-        command_help(a, a->cur->focus ? CTX_TRANSCRIPT : CTX_COMPOSER);
+        command_help(a, views_ctx(a)    ? views_ctx(a)
+                        : a->cur->focus ? CTX_TRANSCRIPT
+                                        : CTX_COMPOSER);
         break;
     case ACT_REDRAW:
         a->redraw = true;
@@ -145,6 +149,12 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
     case ACT_STATS:
         screen_panel(a);
         break;
+    case ACT_LISTENER:
+        views_toggle(a, VIEW_LISTEN);
+        break;
+    case ACT_LOG:
+        views_toggle(a, VIEW_LOG);
+        break;
     case ACT_SESSIONS:
         sessions_open(a);
         break;
@@ -186,6 +196,14 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         palette_open(a);
         break;
     case ACT_NONE:
+    case ACT_EARLIER:
+    case ACT_LATER:
+    case ACT_SPAN:
+    case ACT_CSV:
+    case ACT_MARK:
+    case ACT_BODY:
+    case ACT_CANCEL:
+    case ACT_PAUSE:
     case ACT_LIBEDIT:
         break;
     default: /* those that are commands first of all */
@@ -306,14 +324,19 @@ void dispatch_key(struct app *a, const struct key *k)
         mouse(a, k);
         return;
     }
-    if (overlay_key(a, k)) {
+    enum action act = ACT_NONE;
+    if (overlay_key(a, k) || (a->overlay == OV_NONE && views_key(a, k, &act))) {
+        return;
+    }
+    if (act != ACT_NONE) { /* of everywhere, in a view */
+        do_action(a, act, was_armed, was_esc);
         return;
     }
     enum key_ctx ctx = a->cur->focus ? CTX_TRANSCRIPT : CTX_COMPOSER;
     struct key prefix = a->prefix;
     bool is_prefix = false;
     a->prefix.type = K_NONE;
-    enum action act = keymap_lookup(a->keys, ctx, &prefix, k, &is_prefix);
+    act = keymap_lookup(a->keys, ctx, &prefix, k, &is_prefix);
     if (act == ACT_EOF && !composer_empty(a->cur->composer)) {
         act = ACT_LIBEDIT;
     }

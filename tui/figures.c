@@ -47,8 +47,8 @@ void figure_bytes(double x, char out[FIGURE_SIZE])
         snprintf(out, FIGURE_SIZE, "%.0f B", x);
     } else if (x < 999.5 * 1024) {
         snprintf(out, FIGURE_SIZE, "%.0f KB", x / 1024);
-    } else if (x < 99.95 * 1048576) {
-        snprintf(out, FIGURE_SIZE, "%.1f MB", x / 1048576);
+    } else if (x < 999.5 * 1048576) {
+        snprintf(out, FIGURE_SIZE, x < 9.95 * 1048576 ? "%.1f MB" : "%.0f MB", x / 1048576);
     } else {
         snprintf(out, FIGURE_SIZE, "%.1f G", x / 1073741824);
     }
@@ -202,7 +202,7 @@ double figure_kv_all(const struct view_kv *v)
 void figure_kv_both(const struct view_kv *v, const char *blank, char out[PART_SIZE / 2])
 {
     const double all = figure_kv_all(v);
-    const bool giga = all >= 99.95 * 1048576;
+    const bool giga = all >= 999.5 * 1048576;
     const double unit = giga ? 1073741824 : 1048576;
     snprintf(out, PART_SIZE / 2, "%.1f%s/%s%.1f%s%s", figure_kv_used(v) / unit, blank, blank,
              all / unit, blank, giga ? "G" : "MB");

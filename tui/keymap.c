@@ -57,7 +57,12 @@ const struct key_action *keymap_rows(const struct keymap *m, size_t *n)
 
 static const char *ctx_name(unsigned ctx)
 {
-    return ctx == CTX_COMPOSER ? "composer" : ctx == CTX_TRANSCRIPT ? "transcript" : "help";
+    return ctx == CTX_COMPOSER     ? "composer"
+           : ctx == CTX_TRANSCRIPT ? "transcript"
+           : ctx == CTX_STATS      ? "stats"
+           : ctx == CTX_LOG        ? "log"
+           : ctx == CTX_LISTEN     ? "listener"
+                                   : "help";
 }
 
 /* ---- one line ---------------------------------------------------------------- */
@@ -144,7 +149,7 @@ static bool take_ctx(const char **what, unsigned *ctx)
     if (!dot) {
         return true;
     }
-    for (unsigned c = CTX_COMPOSER; c <= CTX_HELP; c <<= 1) {
+    for (unsigned c = CTX_COMPOSER; c <= CTX_LISTEN; c <<= 1) {
         const size_t n = strlen(ctx_name(c));
         if ((size_t)(dot - *what) == n && memcmp(*what, ctx_name(c), n) == 0) {
             *ctx = c;
@@ -380,6 +385,22 @@ static void section(const struct keymap *m, const char *title, unsigned ctx, str
     buf_free(&keys);
 }
 
+/* The keys of these views, and of no other. */
+static void view_section(const struct keymap *m, const char *title, unsigned ctx, struct buf *out)
+{
+    struct buf keys = BUF_INIT;
+    buf_printf(out, "%s\n", title);
+    for (size_t i = 0; i < m->n; i++) {
+        const struct key_action *row = &m->rows[i];
+        if ((row->ctx & CTX_VIEWS) == ctx && !(row->ctx & CTX_BOTH) && row->keys[0]) {
+            join_keys(row, &keys);
+            buf_printf(out, "  %-27s %s\n", keys.data, row->help);
+        }
+    }
+    buf_addc(out, '\n');
+    buf_free(&keys);
+}
+
 void keymap_help(const struct keymap *m, unsigned ctx, struct buf *out)
 {
     if (ctx & CTX_COMPOSER) {
@@ -387,6 +408,15 @@ void keymap_help(const struct keymap *m, unsigned ctx, struct buf *out)
     }
     if (ctx & CTX_TRANSCRIPT) {
         section(m, "In the transcript (Tab goes there)", CTX_TRANSCRIPT, out);
+    }
+    if (ctx & CTX_STATS) {
+        view_section(m, "In the statistics", CTX_STATS, out);
+    }
+    if (ctx & CTX_LISTEN) {
+        view_section(m, "In the listener's view", CTX_LISTEN, out);
+    }
+    if (ctx & CTX_VIEWS) {
+        view_section(m, "In the views of statistics, listener and log", CTX_VIEWS, out);
     }
     section(m, "Anywhere", CTX_BOTH, out);
     buf_adds(out, "Commands (a message that starts with / is sent with //)\n");

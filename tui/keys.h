@@ -26,12 +26,14 @@ enum action {
     ACT_FOCUS,
     ACT_FIND,
     ACT_STATS,
+    ACT_LISTENER,
     ACT_SESSIONS,
     ACT_PANE_BELOW,
     ACT_PANE_BESIDE,
     ACT_PANE_CLOSE,
     ACT_PANE_ONLY,
     ACT_PANE_OTHER,
+    ACT_LOG,
     /* composer */
     ACT_SEND,
     ACT_NEWLINE,
@@ -54,7 +56,20 @@ enum action {
     ACT_BRANCH,
     ACT_FIND_OLDER,
     ACT_FIND_NEWER,
+    /* views */
+    ACT_EARLIER,
+    ACT_LATER,
+    ACT_SPAN,
+    ACT_CSV,
+    ACT_MARK,
+    ACT_BODY,
+    ACT_CANCEL,
+    ACT_PAUSE,
     /* commands without a key */
+    ACT_STATS_VIEW,
+    ACT_KV,
+    ACT_LISTEN,
+    ACT_REQUESTS,
     ACT_ATTACH,
     ACT_NEW,
     ACT_THINK,
@@ -82,8 +97,17 @@ enum action {
 };
 
 /* CTX_HELP: while the help is shown; its keys are told by the help's last line. */
-enum key_ctx { CTX_COMPOSER = 1, CTX_TRANSCRIPT = 2, CTX_BOTH = 3, CTX_HELP = 4 };
-#define CTX_ALL (CTX_BOTH | CTX_HELP)
+enum key_ctx {
+    CTX_COMPOSER = 1,
+    CTX_TRANSCRIPT = 2,
+    CTX_BOTH = 3,
+    CTX_HELP = 4,
+    CTX_STATS = 8,
+    CTX_LOG = 16,
+    CTX_LISTEN = 32
+};
+#define CTX_VIEWS (CTX_STATS | CTX_LOG | CTX_LISTEN)
+#define CTX_ALL   (CTX_BOTH | CTX_HELP | CTX_VIEWS)
 
 #define KEYS_MOST 6 /* of one row */
 
@@ -120,10 +144,10 @@ void keymap_free(struct keymap *m);
 const struct key_action *keymap_rows(const struct keymap *m, size_t *n);
 
 /* One line of the settings: what is "find", or "transcript.find" for one context (composer,
- * transcript, help); keys are names with ", " between them (a key named Comma is one), a chord
- * has a blank between two, and "none" takes all away. They take the place of those the action
- * has there. where ("file:12") begins what is appended to complaints, a line each, when this
- * cannot be; then nothing is changed. */
+ * transcript, help, stats, log, listener); keys are names with ", " between them (a key named Comma
+ * is one), a chord has a blank between two, and "none" takes all away. They take the place of those
+ * the action has there. where ("file:12") begins what is appended to complaints, a line each, when
+ * this cannot be; then nothing is changed. */
 void keymap_bind(struct keymap *m, const char *what, const char *keys, const char *where,
                  struct buf *complaints);
 /* After the last line: a key that two actions have belongs to the one that was bound last. That

@@ -81,8 +81,9 @@ static void collect(const struct app *a, const char *query, bool commands, struc
     size_t rows = 0, n = 0;
     const struct key_action *t = keymap_rows(a->keys, &rows);
     for (size_t i = 0; i < rows && n < ROWS; i++) {
+        const bool here = !t[i].ctx || (t[i].ctx & CTX_BOTH); /* no key of a view or the help */
         const bool fit = commands ? t[i].command != NULL
-                                  : t[i].name && t[i].act != ACT_PALETTE && !is_again(t, i);
+                                  : t[i].name && here && t[i].act != ACT_PALETTE && !is_again(t, i);
         const int s = !fit       ? -1
                       : commands ? fuzzy_score(query, t[i].command + 1)
                                  : score(a, &t[i], query);
@@ -130,7 +131,8 @@ static void fill(struct app *a, struct list *l)
         for (size_t i = 0; i < a->files.n && l->n < ROWS; i++) {
             l->v[l->n++] = (struct entry){a->files.v[i], NULL, NULL};
         }
-    } else if (a->overlay == OV_NONE && !a->cur->focus && !composer_pending(a->cur->composer)) {
+    } else if (a->overlay == OV_NONE && !views_ctx(a) && !a->cur->focus &&
+               !composer_pending(a->cur->composer)) {
         composer_text(a->cur->composer, &l->draft);
         buf_addc(&l->draft, 0);
         const char *s = l->draft.data;

@@ -176,6 +176,7 @@ void pane_notices(struct pane *p, const char *lines)
         const size_t n = strcspn(s, "\n");
         char *line = mem_strndup(s, n);
         transcript_notice(p->transcript, R_WARN, line);
+        views_log(p->app, R_WARN, line);
         free(line);
         s += n + (s[n] != 0);
     }

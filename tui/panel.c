@@ -1,129 +1,18 @@
-/* Cuts the engine's counters into slices of a second and lays out what they say.
- * Speed is of decoding alone: tokens by the time that rounds took. */
+/* Lays out the figures beside the transcript. After the engine has come to rest they stay
+ * as they were: the minute is the last one in which it worked. */
 #include "config.h"
 #include "tui/panel.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "tui/status.h"
+#include "tui/figures.h"
+#include "tui/view_listen.h"
 
-#define SPARKS 12 /* of GAUGE_SLICES / SPARKS slices each */
-
-static struct view_spec difference(const struct view_spec *a, const struct view_spec *b)
-{
-    struct view_spec d = *a;
-    for (int s = 0; s < VS_COUNT; s++) {
-        d.rounds[s] -= b->rounds[s];
-        d.tokens[s] -= b->tokens[s];
-        for (int i = 0; i < VIEW_DRAFTS; i++) {
-            d.drafted[s][i] -= b->drafted[s][i];
-            d.accepted[s][i] -= b->accepted[s][i];
-        }
-    }
-    d.draft_s -= b->draft_s;
-    d.verify_s -= b->verify_s;
-    d.host_s -= b->host_s;
-    return d;
-}
-
-static uint64_t rounds_of(const struct view_spec *v)
-{
-    uint64_t n = 0;
-    for (int s = 0; s < VS_COUNT; s++) {
-        n += v->rounds[s];
-    }
-    return n;
-}
-
-static uint64_t tokens_of(const struct view_spec *v)
-{
-    uint64_t n = 0;
-    for (int s = 0; s < VS_COUNT; s++) {
-        n += v->tokens[s];
-    }
-    return n;
-}
-
-void gauges_take(struct gauges *g, int64_t now, const struct view_spec *total, bool over)
-{
-    const struct view_spec d = difference(total, &g->total);
-    if (rounds_of(&d) > 0 && (over || (g->since && now - g->since >= GAUGE_SLICE_NS))) {
-        g->slice[g->next] = d;
-        g->next = (g->next + 1) % GAUGE_SLICES;
-        g->n += g->n < GAUGE_SLICES;
-        g->total = *total;
-        g->since = over ? 0 : now;
-        return;
-    }
-    if (over) {
-        g->since = 0;
-    } else if (g->since == 0 || rounds_of(&d) == 0) {
-        g->since = now;
-    }
-}
-
-/* The slices from..to of the minute, 0 the oldest of GAUGE_SLICES, added up. */
-static struct view_spec sum_of(const struct gauges *g, int from, int to)
-{
-    struct view_spec v;
-    memset(&v, 0, sizeof v);
-    for (int i = from; i < to; i++) {
-        const int age = GAUGE_SLICES - i; /* 1: the latest */
-        if (age <= g->n) {
-            view_spec_add(&v, &g->slice[(g->next - age + GAUGE_SLICES) % GAUGE_SLICES]);
-        }
-    }
-    return v;
-}
-
-/* ---- figures: negative is unknown ---- */
-
-static double speed_of(const struct view_spec *v)
-{
-    const double s = v->draft_s + v->verify_s + v->host_s;
-    return s > 0 ? (double)tokens_of(v) / s : -1;
-}
-
-static double round_of(const struct view_spec *v)
-{
-    return rounds_of(v) ? view_spec_per_round(v) : -1;
-}
-
-static double accept_of(const struct view_spec *v)
-{
-    const uint64_t n = view_spec_drafted(v);
-    return n ? (double)view_spec_accepted(v) / (double)n : -1;
-}
-
-static void one_place(double x, char out[16])
-{
-    if (x < 0) {
-        snprintf(out, 16, "-");
-    } else {
-        snprintf(out, 16, "%.1f", x);
-    }
-}
-
-static void percent(double x, char out[16])
-{
-    if (x < 0) {
-        snprintf(out, 16, "-");
-    } else {
-        snprintf(out, 16, "%.0f%%", x * 100);
-    }
-}
-
-static void count(double x, char out[16])
-{
-    if (x < 0) {
-        snprintf(out, 16, "-");
-    } else {
-        status_count(x, out);
-    }
-}
-
-/* ---- rows ---- */
+#define MOST_SPARKS 60
+#define MOST_NAMES  6 /* sequences that are named one by one */
 
 static void line(struct text_rows *out, uint16_t style, const char *s, int width)
 {
@@ -132,152 +21,312 @@ static void line(struct text_rows *out, uint16_t style, const char *s, int width
     text_rows_end(out, true);
 }
 
-struct gauge {
-    const char *name;
-    double (*of)(const struct view_spec *v);
-    void (*write)(double x, char out[16]);
-    double full; /* the highest spark; 0: the highest value that there is */
+static void rule(struct text_rows *out, const struct theme *th, int width)
+{
+    text_rows_fill(out, R_BORDER | TEXT_DECOR, theme_glyph(th, G_HLINE), width);
+    text_rows_end(out, true);
+}
+
+/* What the columns of sparks stand for. */
+struct span {
+    int64_t end; /* of the last one */
+    int sparks;
+    int each; /* seconds of one */
 };
 
-static void spark_row(const struct gauges *g, const struct gauge *k, const struct theme *th,
-                      int width, struct text_rows *out)
+static struct span span_of(const struct panel *p, int width)
 {
-    static const char *const utf8[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-    static const char *const ascii[] = {"_", ".", ":", "-", "=", "+", "*", "#"};
-    const int each = GAUGE_SLICES / SPARKS;
-    double v[SPARKS];
-    double top = k->full;
-    for (int i = 0; i < SPARKS; i++) {
-        const struct view_spec s = sum_of(g, i * each, (i + 1) * each);
-        v[i] = k->of(&s);
+    struct span s = {.end = p->busy ? p->now : hist_latest(p->hist)};
+    const int room = width - 1 - 8 - 7 - 6;
+    s.sparks = room < 4 ? 4 : room > MOST_SPARKS ? MOST_SPARKS : room;
+    /* a minute; five where they have room */
+    const int seconds = width >= 50 ? 300 : 60;
+    s.each = (seconds + s.sparks - 1) / s.sparks;
+    s.sparks = seconds / s.each;
+    return s;
+}
+
+static bool sum(const struct panel *p, const struct span *s, int i, struct hist_slice *out)
+{
+    return hist_sum(p->hist, HS_SECONDS, s->end, i * s->each, (i + 1) * s->each, 0, out);
+}
+
+static void spark_row(const struct panel *p, const struct span *span, enum hist_row row,
+                      const struct theme *th, int width, struct text_rows *out)
+{
+    double v[MOST_SPARKS];
+    double top = figure_full(row);
+    struct hist_slice s;
+    for (int i = 0; i < span->sparks; i++) {
+        v[i] = sum(p, span, i, &s) ? hist_value(&s, row) : NAN;
         top = v[i] > top ? v[i] : top;
     }
     struct buf b = BUF_INIT;
-    buf_printf(&b, "%-8s ", k->name);
-    for (int i = 0; i < SPARKS; i++) {
-        int level = v[i] >= 0 && top > 0 ? (int)(v[i] / top * 7.999) : -1;
-        level = level > 7 ? 7 : level;
-        buf_adds(&b, level < 0 ? " " : (th->ascii || !th->utf8 ? ascii : utf8)[level]);
+    char number[FIGURE_SIZE];
+    struct hist_stats st;
+    buf_printf(&b, "%-7s ", hist_row_name(row));
+    for (int i = span->sparks - 1; i >= 0; i--) {
+        figure_spark(th, v[i], top, &b);
     }
-    char now[16];
-    char minute[16];
-    const struct view_spec last = sum_of(g, GAUGE_SLICES - 1, GAUGE_SLICES);
-    const struct view_spec all = sum_of(g, 0, GAUGE_SLICES);
-    k->write(k->of(&last), now);
-    k->write(k->of(&all), minute);
-    buf_printf(&b, " %6s %7s", now, minute);
+    hist_stats(p->hist, HS_SECONDS, span->end, span->sparks * span->each, -1, row, &st);
+    figure_row(row, st.now, number);
+    buf_printf(&b, "%7s", number);
+    figure_row(row, st.average, number);
+    buf_printf(&b, "%6s", number);
     line(out, R_TEXT, b.data, width);
     buf_free(&b);
 }
 
-static void drafts(const struct view_spec *v, int width, struct text_rows *out)
+static void places(const struct hist_slice *s, int width, struct text_rows *out)
+{
+    char text[96];
+    char x[FIGURE_SIZE];
+    int n = 0;
+    while (n < HIST_PLACES && s->place_drafted[n] > 0) {
+        n++;
+    }
+    if (n == 0) {
+        line(out, R_TEXT, "pos     -", width);
+        return;
+    }
+    int at = n == 1 ? snprintf(text, sizeof text, "pos 1 %%")
+                    : snprintf(text, sizeof text, "pos 1-%d %%", n);
+    for (int i = 0; i < n; i++) {
+        figure_count(100 * hist_value(s, (enum hist_row)(HR_PLACE1 + i)), x);
+        at += snprintf(text + at, sizeof text - (size_t)at, " %s", x);
+    }
+    line(out, R_TEXT, text, width);
+}
+
+static void drafters(const struct hist_slice *s, int width, struct text_rows *out)
 {
     static const char *const names[VS_COUNT] = {"plain", "mtp", "suffix"};
-    char s[160];
-    char a[16];
-    char b[16];
-    int n = snprintf(s, sizeof s, "place 1-_ %%");
-    int places = 0;
-    for (int i = 0; i < 6; i++) {
-        uint64_t drafted = 0;
-        uint64_t accepted = 0;
-        for (int k = 0; k < VS_COUNT; k++) {
-            drafted += v->drafted[k][i];
-            accepted += v->accepted[k][i];
-        }
-        if (drafted == 0) {
-            break;
-        }
-        places++;
-        n += snprintf(s + n, sizeof s - (size_t)n, " %.0f",
-                      100 * (double)accepted / (double)drafted);
-    }
-    if (places) {
-        s[8] = (char)('0' + places);
-    } else {
-        snprintf(s, sizeof s, "places   -");
-    }
-    line(out, R_TEXT, s, width);
+    char text[96];
+    char rounds[FIGURE_SIZE];
+    char share[FIGURE_SIZE];
     for (int k = 0; k < VS_COUNT; k++) {
-        if (v->rounds[k] == 0) {
+        if (s->rounds[k] == 0) {
             continue;
         }
-        uint64_t drafted = 0;
-        uint64_t accepted = 0;
-        for (int i = 0; i < VIEW_DRAFTS; i++) {
-            drafted += v->drafted[k][i];
-            accepted += v->accepted[k][i];
+        figure_count(s->rounds[k], rounds);
+        snprintf(text, sizeof text, "%-7s %s round%s  %.1f each", names[k], rounds,
+                 s->rounds[k] == 1 ? "" : "s", (double)s->tokens[k] / s->rounds[k]);
+        if (s->drafted[k] > 0) {
+            figure_percent((double)s->accepted[k] / s->drafted[k], share);
+            const size_t n = strlen(text);
+            snprintf(text + n, sizeof text - n, "  %s", share);
         }
-        count((double)v->rounds[k], a);
-        percent(drafted ? (double)accepted / (double)drafted : -1, b);
-        snprintf(s, sizeof s, "%-8s %s round%s  %.1f each  %s", names[k], a,
-                 v->rounds[k] == 1 ? "" : "s", (double)v->tokens[k] / (double)v->rounds[k], b);
-        line(out, R_TEXT, s, width);
-    }
-    const double rounds = (double)rounds_of(v);
-    if (rounds > 0) {
-        snprintf(s, sizeof s, "ms draft %.1f model %.1f host %.1f", v->draft_s / rounds * 1e3,
-                 v->verify_s / rounds * 1e3, v->host_s / rounds * 1e3);
-        line(out, R_TEXT, s, width);
+        line(out, R_TEXT, text, width);
     }
 }
 
-static void prompt_rows(const struct view_chat *c, const struct view_model *m, int width,
+static void round_row(const struct hist_slice *s, int width, struct text_rows *out)
+{
+    char text[96];
+    const double draft = hist_value(s, HR_DRAFT_MS);
+    const double verify = hist_value(s, HR_VERIFY_MS);
+    const double host = hist_value(s, HR_HOST_MS);
+    if (isnan(verify)) {
+        line(out, R_TEXT, "round   -", width);
+        return;
+    }
+    const double ms[] = {draft, verify, host};
+    static const char *const names[] = {"draft", "verify", "host"};
+    int n = snprintf(text, sizeof text, "round   %.1f ms", draft + verify + host);
+    for (int i = 0; i < 3; i++) { /* as many as there is room for */
+        char part[32];
+        const int k = snprintf(part, sizeof part, " %s %.1f", names[i], ms[i]);
+        if (n + k + 1 <= width && n + k < (int)sizeof text) {
+            memcpy(text + n, part, (size_t)k + 1);
+            n += k;
+        }
+    }
+    line(out, R_TEXT, text, width);
+}
+
+static void prefill_row(const struct panel *p, const struct theme *th, int width,
                         struct text_rows *out)
 {
-    char s[96];
-    char a[16];
-    char b[16];
-    const int fresh = c->prompt_tokens - c->cached_tokens;
-    line(out, R_STRONG, "PROMPT", width);
-    if (fresh > 0 && c->prefill_s > 0) {
-        count(fresh / c->prefill_s, a);
-        snprintf(s, sizeof s, "prefill  %s t/s in %.2f s", a, c->prefill_s);
+    struct buf b = BUF_INIT;
+    char rate[FIGURE_SIZE];
+    char left[FIGURE_SIZE];
+    const int fresh = p->chat->prompt_tokens - p->chat->cached_tokens;
+    buf_adds(&b, "prefill ");
+    if (p->prefilling && p->total > 0) {
+        const double share = (double)p->done / p->total;
+        figure_meter(th, 8, share, &b);
+        buf_printf(&b, " %.0f%%", share * 100);
+        if (p->prefill_s > 0.2 && p->done > 0) {
+            const double speed = p->done / p->prefill_s;
+            figure_count(speed, rate);
+            figure_seconds((p->total - p->done) / speed, left);
+            buf_printf(&b, " %s left", left);
+            if (text_cells(b.data, b.len) + (int)strlen(rate) + 8 <= width) {
+                buf_printf(&b, ", %s t/s", rate);
+            }
+        }
+    } else if (fresh > 0 && p->chat->prefill_s > 0) {
+        figure_count(fresh / p->chat->prefill_s, rate);
+        figure_meter(th, 8, 1, &b);
+        buf_printf(&b, " done %s t/s", rate);
     } else {
-        snprintf(s, sizeof s, "prefill  -");
+        buf_adds(&b, "-");
     }
-    line(out, R_TEXT, s, width);
-    if (c->prompt_tokens > 0) {
-        count(c->cached_tokens, a);
-        count(c->prompt_tokens, b);
-        snprintf(s, sizeof s, "reused   %s of %s (%.0f%%)", a, b,
-                 100.0 * c->cached_tokens / c->prompt_tokens);
-    } else {
-        snprintf(s, sizeof s, "reused   -");
-    }
-    line(out, R_TEXT, s, width);
-    if (c->ttft_s > 0) {
-        snprintf(s, sizeof s, "first    %.2f s after Enter", c->ttft_s);
-    } else {
-        snprintf(s, sizeof s, "first    -");
-    }
-    line(out, R_TEXT, s, width);
-    text_rows_end(out, true);
-    line(out, R_STRONG, "MEMORY OF THIS CONVERSATION", width);
-    count(c->context_used, a);
-    count(m->ctx > 0 ? m->ctx : -1, b);
-    snprintf(s, sizeof s, "window   %s of %s tokens", a, b);
-    line(out, R_TEXT, s, width);
-    snprintf(s, sizeof s, "on disk  %s",
-             !c->saved        ? "-"
-             : c->state_saved ? "text and state"
-                              : "text");
-    line(out, R_TEXT, s, width);
+    line(out, R_TEXT, b.data, width);
+    buf_free(&b);
 }
 
-void panel_layout(const struct gauges *g, const struct view_chat *chat,
-                  const struct view_model *model, const struct theme *th, int width,
+static void reused_row(const struct view_chat *c, int width, struct text_rows *out)
+{
+    char text[96] = "reused  -";
+    char a[FIGURE_SIZE];
+    char b[FIGURE_SIZE];
+    if (c->prompt_tokens > 0) {
+        figure_count(c->cached_tokens, a);
+        figure_count(c->prompt_tokens, b);
+        snprintf(text, sizeof text, "reused  %s of %s (%.0f%%)", a, b,
+                 100.0 * c->cached_tokens / c->prompt_tokens);
+    }
+    line(out, R_TEXT, text, width);
+    if (c->ttft_s > 0) {
+        figure_seconds(c->ttft_s, a);
+        snprintf(text, sizeof text, "first   after %s", a);
+        line(out, R_TEXT, text, width);
+    }
+}
+
+/* ---- the cache ---- */
+
+/* Who has a sequence, made harmless. */
+static void add_owner(const struct panel *p, const struct view_kv_seq *s, const struct theme *th,
+                      int cells, struct buf *out)
+{
+    char number[40];
+    const char *name = s->tag != 0 && p->name ? p->name(p->name_ctx, s->tag) : NULL;
+    struct buf b = BUF_INIT;
+    if (!name) {
+        snprintf(number, sizeof number, "conversation %lld", (long long)s->tag);
+        name = s->tag > 0 ? number : s->busy ? "a request" : "a new conversation";
+    }
+    const size_t n = strcspn(name, "\n");
+    text_filter(name, n, th->ascii || !th->utf8, NULL, &b);
+    if (b.len) {
+        const size_t fit = text_fit(b.data, b.len, cells);
+        buf_add(out, b.data, fit);
+        buf_printf(out, "%*s", cells - text_cells(b.data, fit), "");
+    }
+    buf_free(&b);
+}
+
+static void kv_rows(const struct panel *p, const struct theme *th, int width, int rows,
+                    struct text_rows *out)
+{
+    const struct view_kv *v = p->kv;
+    struct buf b = BUF_INIT;
+    char tokens[FIGURE_SIZE];
+    char bytes[FIGURE_SIZE];
+    char both[32];
+    if (v->pages <= 0) {
+        line(out, R_STRONG, "KV BUDGET  -", width);
+        return;
+    }
+    figure_kv_both(v, " ", both);
+    buf_printf(&b, "KV BUDGET%*s", width - 1 - 9, both);
+    line(out, R_STRONG, b.data, width);
+    buf_truncate(&b, 0);
+    const double share = (double)(v->pages - v->pages_free) / v->pages;
+    figure_kv_meter(th, width - 10 > 4 ? width - 10 : 4, v, &b);
+    buf_printf(&b, "%.0f%%", share * 100);
+    line(out, share >= 0.95 ? R_BAD : share >= 0.75 ? R_WARN : R_TEXT, b.data, width);
+    const int shown = v->n < rows - 2 && v->n <= MOST_NAMES ? v->n
+                      : rows - 3 < MOST_NAMES               ? rows - 3
+                                                            : MOST_NAMES;
+    for (int i = 0; i < shown && i < v->n; i++) {
+        buf_truncate(&b, 0);
+        buf_printf(&b, "%c ", figure_kv_letter(i));
+        add_owner(p, &v->seq[i], th, width - 21 > 6 ? width - 21 : 6, &b);
+        figure_count(v->seq[i].tokens, tokens);
+        figure_bytes((double)v->page_bytes * v->seq[i].pages, bytes);
+        buf_printf(&b, " %6s %7s%s", tokens, bytes, v->seq[i].busy ? " *" : "");
+        line(out, R_TEXT, b.data, width);
+    }
+    const int more = v->n + v->more - (shown > 0 ? shown : 0);
+    if (more > 0) {
+        snprintf(both, sizeof both, "and %d more", more);
+        line(out, R_DIM, both, width);
+    }
+    if (v->pages_kept > 0) {
+        figure_bytes((double)v->page_bytes * v->pages_kept, bytes);
+        buf_truncate(&b, 0);
+        buf_printf(&b, "k kept to be reused%*s", width - 23 > 0 ? width - 23 : 0, bytes);
+        line(out, R_TEXT, b.data, width);
+    }
+    buf_free(&b);
+}
+
+void panel_kv_words(const struct panel *p, const struct theme *th, struct buf *out)
+{
+    const struct view_kv *v = p->kv;
+    char bytes[FIGURE_SIZE];
+    char tokens[FIGURE_SIZE];
+    char both[32];
+    if (v->pages <= 0) {
+        buf_adds(out, "the cache is not there before the model is loaded");
+        return;
+    }
+    figure_kv_both(v, "", both);
+    buf_printf(out, "cache %s, %.0f%% in use", both, 100.0 * (v->pages - v->pages_free) / v->pages);
+    for (int i = 0; i < v->n && i < MOST_NAMES; i++) {
+        struct buf name = BUF_INIT;
+        add_owner(p, &v->seq[i], th, 24, &name);
+        while (name.len > 0 && name.data[name.len - 1] == ' ') {
+            buf_truncate(&name, name.len - 1);
+        }
+        figure_count(v->seq[i].tokens, tokens);
+        figure_bytes((double)v->page_bytes * v->seq[i].pages, bytes);
+        buf_printf(out, "; %c %s: %s tokens, %s%s", figure_kv_letter(i),
+                   name.data ? name.data : "-", tokens, bytes, v->seq[i].busy ? ", running" : "");
+        buf_free(&name);
+    }
+    const int more = v->more + (v->n > MOST_NAMES ? v->n - MOST_NAMES : 0);
+    if (more > 0) {
+        buf_printf(out, "; %d more", more);
+    }
+    if (v->pages_kept > 0) {
+        figure_bytes((double)v->page_bytes * v->pages_kept, bytes);
+        buf_printf(out, "; kept to be reused: %s", bytes);
+    }
+}
+
+void panel_layout(const struct panel *p, const struct theme *th, int width, int rows,
                   struct text_rows *out)
 {
-    static const struct gauge list[] = {{"tok/s", speed_of, count, 0},
-                                        {"tok/rnd", round_of, one_place, 0},
-                                        {"accept", accept_of, percent, 1}};
-    line(out, R_STRONG, "DECODING (1 min of it)   now     all", width);
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        spark_row(g, &list[i], th, width, out);
+    const struct span span = span_of(p, width);
+    const size_t begun = out->n_rows;
+    struct hist_slice all;
+    char s[96];
+    snprintf(s, sizeof s, "SPEED  %s", span.sparks * span.each > 60 ? "5 min" : "1 min");
+    const int head = (int)strlen(s);
+    const int blank = 8 + span.sparks + 7 - head;
+    snprintf(s + head, sizeof s - (size_t)head, "%*s%6s", blank > 0 && blank < 80 ? blank : 0,
+             p->busy ? "now" : "last", "avg");
+    line(out, R_STRONG, s, width);
+    spark_row(p, &span, HR_SPEED, th, width, out);
+    spark_row(p, &span, HR_ROUND, th, width, out);
+    spark_row(p, &span, HR_ACCEPT, th, width, out);
+    (void)hist_sum(p->hist, HS_SECONDS, span.end, 0, span.sparks * span.each, 0, &all);
+    places(&all, width, out);
+    drafters(&all, width, out);
+    round_row(&all, width, out);
+    prefill_row(p, th, width, out);
+    reused_row(p->chat, width, out);
+    rule(out, th, width);
+    const int used = (int)(out->n_rows - begun);
+    kv_rows(p, th, width, rows - used - 3, out);
+    rule(out, th, width);
+    listen_summary(p->requests, p->now, p->listener_key, th, width,
+                   rows - (int)(out->n_rows - begun), out);
+    if (out->n_rows - begun > (size_t)(rows > 0 ? rows : 0)) {
+        text_rows_truncate(out, begun + (size_t)(rows > 0 ? rows : 0));
     }
-    const struct view_spec minute = sum_of(g, 0, GAUGE_SLICES);
-    drafts(&minute, width, out);
-    text_rows_end(out, true);
-    prompt_rows(chat, model, width, out);
 }

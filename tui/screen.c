@@ -16,7 +16,7 @@
 
 static bool side_panel(const struct app *a)
 {
-    return COLS >= LAYOUT_PANEL_FROM && !a->no_panel && a->overlay != OV_HELP;
+    return COLS >= LAYOUT_PANEL_FROM && !a->no_panel && a->overlay != OV_HELP && !views_ctx(a);
 }
 
 static void make_layout(const struct app *a, int composer_rows, struct layout *l)
@@ -183,8 +183,8 @@ static void draw_panel(struct app *a, const struct rect *r, bool side)
 {
     const struct theme *th = &a->theme;
     text_rows_truncate(&a->panel, 0);
-    panel_layout(&a->gauges, &a->cur->status.chat, &a->cur->status.model, th, r->cols - side,
-                 &a->panel);
+    const struct panel p = views_panel(a);
+    panel_layout(&p, th, r->cols - side, r->rows - !side, &a->panel);
     for (int i = 0; i < r->rows; i++) {
         if (side) {
             (void)text_put(th, r->y + i, r->x, 1, R_BORDER, theme_glyph(th, G_VLINE));
@@ -199,12 +199,10 @@ static void draw_panel(struct app *a, const struct rect *r, bool side)
 
 void screen_panel(struct app *a)
 {
-    if (COLS >= LAYOUT_PANEL_FROM) {
-        a->no_panel = !a->no_panel;
-        a->overlay = a->overlay == OV_STATS ? OV_NONE : a->overlay;
-    } else {
-        a->overlay = a->overlay == OV_STATS ? OV_NONE : OV_STATS;
-    }
+    const bool wide = COLS >= LAYOUT_PANEL_FROM;
+    const bool shown = views_cycle(a, wide ? !a->no_panel : a->overlay == OV_STATS);
+    a->no_panel = wide && !shown;
+    a->overlay = !wide && shown && !views_ctx(a) ? OV_STATS : OV_NONE;
 }
 
 static void draw_too_small(const struct app *a)
@@ -298,6 +296,10 @@ static void draw_body(struct app *a, const struct layout *l)
         draw_help(a, l);
         return;
     }
+    if (views_ctx(a) && a->overlay != OV_SESSIONS) {
+        views_draw(a, whole.y, whole.rows, whole.cols);
+        return;
+    }
     if (a->overlay == OV_STATS && l->panel.cols == 0) {
         draw_panel(a, &whole, false);
         return;
@@ -375,7 +377,8 @@ static void draw_all(struct app *a)
     draw_over(a, &l);
     int cx = 3 + cur_col;
     move(cy, cx < COLS ? cx : COLS - 1);
-    curs_set(a->cur->focus || a->overlay == OV_HELP || a->overlay == OV_SESSIONS ? 0 : 1);
+    const bool covered = a->overlay == OV_HELP || a->overlay == OV_SESSIONS || views_ctx(a);
+    curs_set(a->cur->focus || covered ? 0 : 1);
 }
 
 void screen_draw(struct app *a)
@@ -393,7 +396,7 @@ void screen_draw(struct app *a)
             chat_view(p->chat, &p->status.chat);
         }
     }
-    turn_gauges(a, false);
+    views_sample(a);
     draw_all(a);
     wnoutrefresh(stdscr);
     int64_t took = term_update();

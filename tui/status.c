@@ -147,11 +147,6 @@ int status_parts(const struct status *s, int width, char out[STATUS_PARTS][64])
         status_count(s->chat.cached_tokens, a);
         snprintf(out[n++], 64, "reused %s", a);
     }
-    if (s->chat.saved) {
-        snprintf(out[n++], 64, "saved");
-    } else if (s->phase == P_IDLE && s->chat.output_tokens > 0) {
-        snprintf(out[n++], 64, "not saved");
-    }
     if (s->chat.ttft_s > 0 && width >= 100) {
         snprintf(out[n++], 64, "first token %.2f s", s->chat.ttft_s);
     }

@@ -1,8 +1,9 @@
 /* Terminal modes. There is one table of the modes this program may set, with a
  * flag each; term_restore writes the off sequence of every flag that is up and
  * puts the line discipline back, with nothing but write() and tcsetattr().
- * While the screen is open, standard error goes to an unlinked file, so that
- * no library can scribble over the screen; it is replayed on the way out. */
+ * While the screen is open, standard output and error are captured, so that
+ * no library can scribble over the screen; what came last is written on the
+ * way out. */
 #include "config.h"
 #include "tui/term.h"
 
@@ -17,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/crash.h"
 #include "base/vclock.h"
+#include "tui/capture.h"
 #include "tui/input.h"
 
 enum mode { M_SYNC, M_PASTE, M_MOUSE, M_KEYS, M_CURSOR, M_ALT, M_COUNT };
@@ -43,8 +44,6 @@ static int tty = -1;               /* our own descriptor of the terminal */
 static struct termios saved_modes; /* before we touched it */
 static _Atomic int modes_changed;
 static int sig_pipe[2] = {-1, -1};
-static int err_file = -1; /* captured standard error */
-static int err_real = -1;
 static bool sync_known;
 static bool mouse_wanted;
 static int well_due;       /* questions that the terminal has not answered */
@@ -93,31 +92,13 @@ void term_restore(void)
     errno = saved_errno;
 }
 
-/* Copies what was captured to the real standard error. Async-signal-safe. */
-static void replay_stderr(void)
-{
-    if (err_file < 0 || err_real < 0) {
-        return;
-    }
-    dup2(err_real, STDERR_FILENO);
-    char chunk[4096];
-    off_t at = 0;
-    for (;;) {
-        ssize_t k = pread(err_file, chunk, sizeof chunk, at);
-        if (k <= 0 || write(STDERR_FILENO, chunk, (size_t)k) < 0) {
-            break;
-        }
-        at += k;
-    }
-}
-
 /* ---- signals ------------------------------------------------------------- */
 
 /* Before the last words of the process. */
 static void on_fatal(void)
 {
     term_restore();
-    replay_stderr();
+    capture_crash();
 }
 
 /* The main loop did not answer a request to end. */
@@ -126,6 +107,7 @@ static void on_alarm(int sig)
     (void)sig;
     int why = atomic_load(&end_asked);
     term_restore();
+    capture_crash();
     _exit(128 + why);
 }
 
@@ -194,30 +176,6 @@ void term_die(int sig)
 
 /* ---- open and close ------------------------------------------------------ */
 
-static void capture_stderr(void)
-{
-    err_file = memfd_create("quasar-stderr", MFD_CLOEXEC);
-    err_real = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-    if (err_file >= 0 && err_real >= 0) {
-        fflush(stderr);
-        dup2(err_file, STDERR_FILENO);
-    }
-}
-
-static void release_stderr(void)
-{
-    fflush(stderr);
-    replay_stderr();
-    if (err_file >= 0) {
-        close(err_file);
-    }
-    if (err_real >= 0) {
-        close(err_real);
-    }
-    err_file = -1;
-    err_real = -1;
-}
-
 /* Remembers the description's own way out, for the signal handlers. */
 static void learn_sequences(void)
 {
@@ -281,7 +239,7 @@ static void modes_off(void)
     term_restore();
 }
 
-int term_open(struct err *e)
+int term_open(void (*printed)(void *ctx, const char *p, size_t n), void *ctx, struct err *e)
 {
     static bool at_exit;
     tty = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -301,7 +259,7 @@ int term_open(struct err *e)
         at_exit = true;
     }
     signals_install();
-    capture_stderr();
+    capture_begin(printed, ctx);
     curses_out = fdopen(fcntl(tty, F_DUPFD_CLOEXEC, 3), "w");
     curses_in = fdopen(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), "r");
     curses_screen = curses_out && curses_in ? newterm(NULL, curses_out, curses_in) : NULL;
@@ -311,7 +269,7 @@ int term_open(struct err *e)
                          "the terminal \"%s\" is not known here (try --plain, or another TERM)",
                          t ? t : "");
         signals_remove();
-        release_stderr();
+        capture_end();
         return rc;
     }
     set_term(curses_screen);
@@ -363,7 +321,7 @@ void term_close(void)
     fclose(curses_out);
     fclose(curses_in);
     signals_remove();
-    release_stderr();
+    capture_end();
     close(sig_pipe[0]);
     close(sig_pipe[1]);
     sig_pipe[0] = -1;
@@ -388,9 +346,7 @@ int term_run(const char *command, const char *file)
     if (pid == 0) {
         signals_remove();
         handle(SIGPIPE, SIG_DFL, 0);
-        if (err_real >= 0) {
-            dup2(err_real, STDERR_FILENO);
-        }
+        capture_child();
         execl("/bin/sh", "sh", "-c", b.data, "sh", file, (char *)NULL);
         _exit(127);
     }

@@ -13,12 +13,13 @@
  * term_restore, which is async-signal-safe.
  */
 
-/* Opens the screen: signal handlers, captured standard error, curses on the
- * terminal, raw mode, alternate screen, bracketed paste. Standard input and
- * output must be terminals. */
-int term_open(struct err *e);
-/* Leaves the screen and releases everything; the captured standard error is
- * then written to the real one. Harmless when not open. */
+/* Opens the screen: signal handlers, captured standard output and error, curses
+ * on the terminal, raw mode, alternate screen, bracketed paste. Standard input
+ * and output must be terminals. What is printed goes to `printed`, as
+ * capture_begin says. */
+int term_open(void (*printed)(void *ctx, const char *p, size_t n), void *ctx, struct err *e);
+/* Leaves the screen and releases everything; what was printed last is then
+ * written to standard error. Harmless when not open. */
 void term_close(void);
 
 /* Leaves and re-enters the screen (for suspension and for $EDITOR). */

@@ -22,11 +22,13 @@ struct tui_opts {
     const char *theme; /* a name of tui/theme.h; NULL: default */
     const struct tui_bind *binds;
     size_t n_binds;
-    bool vi;             /* vi keys in the composer */
-    const char *history; /* file of earlier prompts; NULL: none */
-    int64_t resume;      /* the stored conversation to go on with; 0: a new one */
-    bool must_resume;    /* if that cannot be, it is an error instead of a new one */
-    const char *notice;  /* lines to show at first; NULL: none */
+    bool vi;                   /* vi keys in the composer */
+    const char *history;       /* file of earlier prompts; NULL: none */
+    int64_t resume;            /* the stored conversation to go on with; 0: a new one */
+    bool must_resume;          /* if that cannot be, it is an error instead of a new one */
+    const char *notice;        /* lines to show at first; NULL: none */
+    struct requests *requests; /* what other programs ask; NULL: there is no listener */
+    const char *nvml;          /* library that knows the GPU; NULL: the driver's */
 };
 
 /* The screen on standard input and output. *signal is the signal that asked

@@ -108,19 +108,6 @@ static void thought_facts(struct pane *p, bool over)
     transcript_thought_facts(p->transcript, over, since(p->thought_start), v.output_tokens);
 }
 
-void turn_gauges(struct app *a, bool over)
-{
-    bool any = false;
-    for (size_t i = 0; i < a->n_panes; i++) {
-        any = any || a->panes[i]->in_turn;
-    }
-    if (any) {
-        struct view_spec v;
-        conv_view_spec(a->conv, &v);
-        gauges_take(&a->gauges, app_now(), &v, over);
-    }
-}
-
 static void end_turn(struct pane *p, const struct conv_event *ev)
 {
     static const char anew[] = "/new starts a new conversation";
@@ -157,10 +144,13 @@ static void end_turn(struct pane *p, const struct conv_event *ev)
     } else if (what[0]) {
         transcript_notice(p->transcript, role, what);
     }
+    if (role == R_BAD) {
+        views_log(p->app, role, what);
+    }
     if (p->said) {
         p->n_messages = transcript_kept(p->transcript, p->n_messages);
     }
-    turn_gauges(p->app, true);
+    views_sample(p->app);
     p->in_turn = false;
     p->status.phase = P_IDLE;
     if (p->renamed || !p->name) {
@@ -276,6 +266,7 @@ static void on_pane_event(struct pane *p, const struct conv_event *ev)
         break;
     case CE_NOTICE:
         transcript_notice(p->transcript, R_WARN, ev->text.data ? ev->text.data : "");
+        views_log(p->app, R_WARN, ev->text.data ? ev->text.data : "");
         break;
     case CE_STORED:
         buf_truncate(&p->stored, 0);

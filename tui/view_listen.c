@@ -246,7 +246,8 @@ static void body_rows(struct requests *r, uint64_t id, const struct theme *th, i
     const bool kept = requests_body(r, id, &b);
     const bool cut = b.len > BODY_SHOWN;
     text_prefix_push(&pre, R_DIM, "  ");
-    text_flow_add(&f, kept ? R_TEXT : R_WARN, kept ? (b.data ? b.data : "") : "its text is not kept",
+    text_flow_add(&f, kept ? R_TEXT : R_WARN,
+                  kept ? (b.data ? b.data : "") : "its text is not kept",
                   kept ? (cut ? BODY_SHOWN : b.len) : 20, th->ascii || !th->utf8);
     if (cut) {
         text_flow_add(&f, R_WARN, "\n(the rest is longer than is shown)", 35, false);
@@ -298,9 +299,10 @@ static void list_rows(const struct view_request *list, size_t n, const struct li
 
 static void empty_rows(bool there, bool on, int width, int rows, struct text_rows *out)
 {
-    const char *say = !there ? " This program serves no requests: it was built without a listener."
-                      : on   ? " No request has come yet."
-                             : " Nothing is served.";
+    const char *say =
+        !there ? " Nothing is served beside a conversation; quasar serve answers other programs."
+        : on   ? " No request has come yet."
+               : " Nothing is served.";
     for (int i = 0; i < rows; i++) {
         put(out, R_TEXT, i == 0 ? say : "", width);
     }

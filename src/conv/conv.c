@@ -200,7 +200,11 @@ void conv_record_news(struct conv *c, struct chat *t)
 static void on_ready(struct conv *c)
 {
     const struct engine_info *info = sched_info(c->sched);
-    struct view_model v = {.ctx = info->ctx, .ready = true};
+    struct view_model v = {
+        .ctx = info->ctx,
+        .gpu = strcmp(info->backend, "cuda") == 0 ? c->opts.device : -1,
+        .ready = true,
+    };
     copy_name(v.name, sizeof v.name, info->model_name);
     copy_name(v.tier, sizeof v.tier, info->tier);
     copy_name(v.backend, sizeof v.backend, info->backend);
@@ -676,11 +680,6 @@ bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms)
         }
     }
     return true;
-}
-
-void conv_view_spec(const struct conv *c, struct view_spec *out)
-{
-    *out = sched_counters(c->sched).spec;
 }
 
 void conv_view_load(const struct conv *c, struct view_load *out)

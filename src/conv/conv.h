@@ -124,8 +124,6 @@ bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms);
  * Latest figures; never blocks. Model name and so on are empty before CE_READY. */
 void conv_view_model(const struct conv *c, struct view_model *out);
 void chat_view(const struct chat *t, struct view_chat *out);
-/* What speculation did since the model was loaded; zero before. Any thread. */
-void conv_view_spec(const struct conv *c, struct view_spec *out);
 /* All that the engine did, and who has its cache; the tags are numbers of conversations. Zero
  * before the model was loaded. Any thread. */
 void conv_view_load(const struct conv *c, struct view_load *out);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 struct record_row {
@@ -215,6 +216,7 @@ static bool write_rows(struct record *r, struct record_chat *c)
         tell_failure(r, &e);
     } else {
         r->failing = false;
+        c->saved_at = clock_now(clock_main());
         if (c->leaf) {
             c->last = c->leaf->id;
             c->leaf = NULL;

@@ -33,6 +33,7 @@ struct record_chat {
     struct record_row *user, *answer;
     struct record_row *leaf; /* the conversation stands after it, once it is stored */
     bool saved;              /* everything said so far is on disk */
+    int64_t saved_at;        /* when something was written last; 0: never */
     bool lost;               /* something was said that was to be kept and is not even waiting */
 };
 

@@ -68,6 +68,7 @@ void chat_publish(struct chat *t)
     const struct turn *u = &t->turn;
     v->busy = u->in != NULL || t->inputs != NULL;
     v->saved = t->record.saved;
+    v->saved_at = t->record.saved_at;
     v->conversation = t->record.conv;
     if (u->job) {
         v->output_tokens = (int)u->ids.n;

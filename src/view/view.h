@@ -13,6 +13,7 @@ struct view_model {
     char device[64];    /* "AVX-512, 2 threads" */
     char fallback[128]; /* why the GPU is not used; empty when it is */
     int ctx;            /* window in tokens */
+    int gpu;            /* the number that CUDA gives the device; negative: no GPU computes */
     bool ready;
 };
 
@@ -27,6 +28,7 @@ struct view_chat {
     double ttft_s;        /* from chat_send to the first token */
     bool saved;           /* the transcript is on disk up to the last finished turn */
     bool state_saved;     /* and so is the engine's state */
+    int64_t saved_at;     /* when something was written last, of the real clock; 0: never */
     int64_t conversation; /* its number in the catalogue; 0: none */
 };
 

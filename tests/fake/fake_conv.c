@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 struct node {
@@ -185,6 +186,18 @@ static void answer(struct chat *t, const char *p, size_t n)
         while (!atomic_load(&t->stop)) {
             nap(5);
         }
+    } else if (strncmp(p, "print ", 6) == 0) { /* as a library would */
+        for (int i = 1; i <= atoi(p + 6); i++) {
+            fprintf(i % 2 ? stderr : stdout, "library line %d \x1b[2J\n", i);
+        }
+        stream(t, CE_TEXT, "It printed.", 11, 0);
+    } else if (strncmp(p, "notice", 6) == 0) {
+        const struct conv_event news = {.kind = CE_NOTICE, .chat = t};
+        post(t->conv, news, "the disk is nearly full", 23);
+        stream(t, CE_TEXT, "It was said.", 12, 0);
+    } else if (strncmp(p, "crash", 5) == 0) {
+        fprintf(stderr, "the library's last words\n");
+        abort();
     } else if (strncmp(p, "count", 5) == 0) {
         pthread_mutex_lock(&t->conv->lock);
         snprintf(line, sizeof line, "%zu messages were before this one", t->messages);
@@ -207,6 +220,7 @@ static void answer(struct chat *t, const char *p, size_t n)
     }
     pthread_mutex_lock(&t->conv->lock);
     t->view.saved = !disk_full();
+    t->view.saved_at = clock_now(clock_real());
     t->messages += t->view.output_tokens > 0 ? 2 : 0;
     pthread_mutex_unlock(&t->conv->lock);
     atomic_store(&t->busy, false);
@@ -242,8 +256,10 @@ static void load(struct conv *c)
     }
     snprintf(c->model.name, sizeof c->model.name, "fake");
     snprintf(c->model.tier, sizeof c->model.tier, "q8");
-    snprintf(c->model.backend, sizeof c->model.backend, "cpu");
-    snprintf(c->model.device, sizeof c->model.device, "script");
+    const bool gpu = getenv("FAKE_NVML") != NULL;
+    snprintf(c->model.backend, sizeof c->model.backend, gpu ? "cuda" : "cpu");
+    snprintf(c->model.device, sizeof c->model.device, gpu ? "NVIDIA Fake" : "script");
+    c->model.gpu = gpu ? 0 : -1;
     c->model.ctx = 4096;
     c->model.ready = true;
     pthread_mutex_unlock(&c->lock);
@@ -275,6 +291,7 @@ static void *engine(void *arg)
             t->view.prompt_tokens = (int)(n / 4 + 1);
             t->view.context_used += (int)(n / 4 + 1);
             t->view.output_tokens = 0;
+            t->view.prefill_s = t->view.prompt_tokens / 1000.0;
             t->prompt_tokens += (uint64_t)t->view.prompt_tokens;
         }
         pthread_mutex_unlock(&c->lock);
@@ -390,20 +407,12 @@ void conv_view_model(const struct conv *c, struct view_model *out)
     pthread_mutex_unlock(&w->lock);
 }
 
-void conv_view_spec(const struct conv *c, struct view_spec *out)
-{
-    struct conv *w = (struct conv *)c;
-    pthread_mutex_lock(&w->lock);
-    *out = c->spec;
-    pthread_mutex_unlock(&w->lock);
-}
-
 void conv_view_load(const struct conv *c, struct view_load *out)
 {
     struct conv *w = (struct conv *)c;
     memset(out, 0, sizeof *out);
-    conv_view_spec(c, &out->spec);
     pthread_mutex_lock(&w->lock);
+    out->spec = w->spec;
     for (size_t i = 0; i < w->n_chats; i++) {
         out->prompt_tokens += w->chat[i]->prompt_tokens;
         out->running += atomic_load(&w->chat[i]->busy);

@@ -6,13 +6,63 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "conv/conv.h"
 #include "tui/tui.h"
+#include "view/requests.h"
+
+/* Requests of other programs as a listener would have them, FAKE_REQUESTS of them. */
+static struct requests *listener;
+
+static void cancel(void *ctx, uint64_t id)
+{
+    struct view_request q;
+    (void)ctx;
+    if (requests_get(listener, id, &q)) {
+        q.state = RQ_FAILED;
+        snprintf(q.result, sizeof q.result, "cancelled on the screen");
+        requests_update(listener, &q, clock_now(clock_real()));
+    }
+}
+
+static void pause_all(void *ctx, bool on)
+{
+    struct view_listener l;
+    (void)ctx;
+    requests_listener(listener, &l);
+    l.paused = on;
+    requests_set_listener(listener, &l);
+}
+
+static bool body(void *ctx, uint64_t id, struct buf *out)
+{
+    (void)ctx;
+    buf_printf(out, "user: the text of request %d \x1b]0;owned\x07\n", (int)id);
+    return true;
+}
+
+static void make_requests(int n)
+{
+    const struct requests_control control = {NULL, cancel, pause_all, body};
+    const struct view_listener l = {.on = true, .token = true, .address = "127.0.0.1:8080"};
+    listener = requests_create(&control);
+    requests_set_listener(listener, &l);
+    for (int i = 0; i < n; i++) {
+        struct view_request q = view_request_unknown();
+        snprintf(q.client, sizeof q.client, i % 2 ? "curl" : "code\x1b[2J");
+        snprintf(q.endpoint, sizeof q.endpoint, "/v1/messages");
+        q.state = i % 2 ? RQ_QUEUED : RQ_DECODE;
+        q.input = 1000 * (i + 1);
+        q.messages[VR_USER] = i + 1;
+        (void)requests_begin(listener, &q, clock_now(clock_real()));
+    }
+}
 
 int main(int argc, char **argv)
 {
     struct tui_bind binds[16];
-    struct tui_opts o = {.history = getenv("FAKE_HISTORY"), .binds = binds};
+    struct tui_opts o = {
+        .history = getenv("FAKE_HISTORY"), .nvml = getenv("FAKE_NVML"), .binds = binds};
     struct err e = ERR_INIT;
     bool plain = false;
     setlocale(LC_ALL, "");
@@ -40,6 +90,10 @@ int main(int argc, char **argv)
             return 0;
         }
     }
+    if (getenv("FAKE_REQUESTS")) {
+        make_requests(atoi(getenv("FAKE_REQUESTS")));
+        o.requests = listener;
+    }
     struct conv_opts co = conv_opts_default();
     struct conv *c = NULL;
     int sig = 0;
@@ -51,6 +105,7 @@ int main(int argc, char **argv)
             rc = err_set(&e, lost.code, "%s", lost.msg);
         }
     }
+    requests_free(listener);
     if (sig) {
         tui_die(sig);
     }

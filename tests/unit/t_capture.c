@@ -172,11 +172,11 @@ static void left_behind(struct got *g)
             pause();
         }
     }
-    fprintf(stderr, "x\n");
+    fprintf(stderr, "x\x1b[2J\xc2\x9b\xc3\xa9\n");
     capture_end();
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    _exit(g->text.len == 2 ? 0 : 1);
+    _exit(g->text.len == 10 ? 0 : 1);
 }
 
 static void test_left_behind(void **state)
@@ -185,7 +185,7 @@ static void test_left_behind(void **state)
     struct buf out = BUF_INIT;
     struct buf err = BUF_INIT;
     assert_int_equal(in_child(left_behind, &out, &err), 0);
-    assert_string_equal(err.data, "x\n");
+    assert_string_equal(err.data, "x?[2J\xc2?\xc3\xa9\n");
     buf_free(&out);
     buf_free(&err);
 }

@@ -111,7 +111,7 @@ static struct view_kv cache(void)
                         .pages_free = 60,
                         .pages_kept = 10,
                         .page_tokens = 64,
-                        .page_bytes = 10 << 20,
+                        .page_bytes = 20 << 20,
                         .n = 2};
     v.seq[0] = (struct view_kv_seq){7, 1000, 20, true};
     v.seq[1] = (struct view_kv_seq){8, 320, 5, false};
@@ -131,7 +131,7 @@ static void test_cache(void **state)
     figure_kv_meter(&ascii, 4, &none, &b);
     assert_string_equal(b.data, "[----]");
     part_kv(&v, s);
-    assert_string_equal(s, "kv 0.4/1.0G 40%");
+    assert_string_equal(s, "kv 0.8/2.0G 40%");
     part_kv(&none, s);
     assert_string_equal(s, "");
     v.page_bytes = 4096;
@@ -510,7 +510,7 @@ static void test_listener(void **state)
     struct buf b = BUF_INIT;
     listener(NULL, &v, 80, 18, &b);
     has(&b, " LISTENER  off\n");
-    has(&b, "without a listener");
+    has(&b, "Nothing is served beside a conversation");
     listener(r, &v, 160, 18, &b);
     has(&b, "127.0.0.1:8080  on  token required  1 live  0 queued");
     has(&b,
