@@ -40,6 +40,31 @@ struct answer *answer_create(struct http *h, struct ask *ask, struct MHD_Connect
     return a;
 }
 
+void answer_client(struct answer *a, const char *agent)
+{
+    static const struct {
+        const char *agent, *name;
+    } known[] = {{"claude-cli", "claude-code"},
+                 {"codex", "codex"},
+                 {"Anthropic/", "anthropic-sdk"},
+                 {"OpenAI/", "openai-sdk"}};
+    const char *name = NULL;
+    size_t n = 0;
+    for (size_t i = 0; agent && i < sizeof known / sizeof *known; i++) {
+        if (strncmp(agent, known[i].agent, strlen(known[i].agent)) == 0) {
+            name = known[i].name;
+            n = strlen(name);
+        }
+    }
+    if (!name) {
+        name = agent && agent[0] ? agent : "-";
+        n = strcspn(name, "/ ");
+    }
+    n = n < sizeof a->view.client ? n : sizeof a->view.client - 1;
+    memcpy(a->view.client, name, n);
+    a->view.client[n] = 0;
+}
+
 void answer_free(struct answer *a)
 {
     if (!a) {
@@ -103,8 +128,8 @@ static void log_line(struct answer *a, const char *result)
         return;
     }
     snprintf(line, sizeof line,
-             "%s %s prompt %d reused %d output %d prefill %.3f s %.1f tok/s %.2f tok/round %s",
-             a->ask->id, a->ask->api->path, v->input, v->cached, v->output,
+             "%s %s %s prompt %d reused %d output %d prefill %.3f s %.1f tok/s %.2f tok/round %s",
+             a->ask->id, v->client, a->ask->api->path, v->input, v->cached, v->output,
              isnan(v->prefill_s) ? 0 : v->prefill_s, isnan(v->tok_s) ? 0 : v->tok_s,
              isnan(v->tok_round) ? 0 : v->tok_round, result);
     a->h->opts.log(a->h->opts.log_ctx, line);
@@ -121,18 +146,30 @@ static void ended(struct answer *a, enum view_request_state state, const char *r
     publish(a, state);
 }
 
+/* Puts it into the table. */
+static void show(struct answer *a)
+{
+    const struct ask *q = a->ask;
+    struct view_request *v = &a->view;
+    v->input = v->cached = v->output = -1;
+    v->max_tokens = q->q.max_tokens;
+    v->temp = q->q.temp;
+    v->top_p = q->q.top_p;
+    v->top_k = q->q.top_k;
+    v->tools = q->n_tools;
+    v->stream = q->stream;
+    v->bytes = q->messages.len;
+    memcpy(v->messages, q->roles, sizeof v->messages);
+    snprintf(v->endpoint, sizeof v->endpoint, "%s", q->api->path);
+    if (a->h->opts.requests) {
+        v->id = requests_begin(a->h->opts.requests, v, now_ns());
+    }
+}
+
 void answer_begin(struct answer *a)
 {
     struct err e = ERR_INIT;
-    if (a->h->opts.requests) {
-        a->view.input = a->view.cached = -1;
-        a->view.max_tokens = a->ask->q.max_tokens;
-        a->view.stream = a->ask->stream;
-        a->view.bytes = a->ask->messages.len;
-        snprintf(a->view.endpoint, sizeof a->view.endpoint, "%s", a->ask->api->path);
-        snprintf(a->view.client, sizeof a->view.client, "http");
-        a->view.id = requests_begin(a->h->opts.requests, &a->view, now_ns());
-    }
+    show(a);
     for (int i = 0; i < a->ask->n; i++) {
         const struct conv_request q = ask_request(a->ask, i);
         a->choice[i].chat = conv_reader_chat(a->h->reader);
@@ -153,7 +190,10 @@ void answer_drop(struct answer *a)
         a->choice[i].chat = NULL;
     }
     if (running) {
-        ended(a, RQ_FAILED, a->gone || a->broken ? "the client went away" : "refused");
+        ended(a, RQ_FAILED,
+              a->cancelled           ? "cancelled"
+              : a->gone || a->broken ? "the client went away"
+                                     : "refused");
     }
 }
 

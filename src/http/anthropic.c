@@ -195,7 +195,7 @@ static void take_messages(struct ask *a, struct fields *f)
                          "%zu: the role \"%.40s\" is none of user, assistant, system", i, role);
         }
     }
-    json_write(list, &a->messages);
+    ask_messages(a, list);
     json_decref(list);
 }
 
@@ -219,10 +219,7 @@ static void take_tools(struct ask *a, struct fields *f)
                                               "function", "name", str(t, "name"), "description",
                                               str(t, "description"), "parameters", schema));
     }
-    if (json_array_size(list) > 0) {
-        json_write(list, &a->tools);
-        a->calls = true;
-    }
+    ask_tools(a, list);
     json_decref(list);
 }
 

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "conv/request.h"
+#include "view/requests.h"
 
 /*
  * One shape of request and answer on the wire: how a body becomes requests to the model, and
@@ -29,7 +30,6 @@ struct ask {
     bool usage;    /* stream_options.include_usage */
     bool echo;     /* completions */
     bool logprobs; /* wanted in the answer */
-    bool calls;    /* the client declared tools */
     bool counting; /* its tokens are only to be counted */
     int top;       /* of the likeliest tokens */
 
@@ -39,6 +39,7 @@ struct ask {
 
     struct conv_request q; /* of the first; the others differ in seed, or prompt */
     struct buf messages, tools;
+    int roles[VR_COUNT], n_tools; /* of them */
     struct conv_bias *bias;
     const char **stop;
     int n;   /* choices … */
@@ -111,6 +112,9 @@ struct conv_request ask_request(const struct ask *a, int i);
 json_t *ask_token(const struct ask *a, int32_t id);
 json_t *ask_logprob(const struct ask *a, const struct conv_logprob *l);
 
+/* Writes the messages, and the tools (NULL or empty: none), that the model is asked with. */
+void ask_messages(struct ask *a, const json_t *list);
+void ask_tools(struct ask *a, const json_t *list);
 /* Tokens of all choices; a prompt that is asked for several counts once. */
 void ask_totals(const struct ask *a, const struct chat_result *const *r, int n, int *input,
                 int *cached, int *output);

@@ -49,6 +49,38 @@ void ask_free(struct ask *a)
     free(a);
 }
 
+static enum view_role role_of(const json_t *m)
+{
+    static const char *const words[] = {
+        [VR_SYSTEM] = "system", [VR_USER] = "user", [VR_MODEL] = "assistant", [VR_TOOL] = "tool"};
+    const char *role = json_string_value(json_object_get(m, "role"));
+    for (int i = 0; i < VR_COUNT; i++) {
+        if (role && strcmp(role, words[i]) == 0) {
+            return (enum view_role)i;
+        }
+    }
+    return VR_SYSTEM; /* developer, and what will be refused */
+}
+
+void ask_messages(struct ask *a, const json_t *list)
+{
+    size_t i = 0;
+    const json_t *m = NULL;
+    json_array_foreach((json_t *)(uintptr_t)list, i, m)
+    {
+        a->roles[role_of(m)]++;
+    }
+    json_write(list, &a->messages);
+}
+
+void ask_tools(struct ask *a, const json_t *list)
+{
+    a->n_tools = (int)json_array_size(list);
+    if (a->n_tools > 0) {
+        json_write(list, &a->tools);
+    }
+}
+
 struct conv_request ask_request(const struct ask *a, int i)
 {
     struct conv_request q = a->q;

@@ -5,8 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/jsonio.h"
 #include "base/mem.h"
 #include "http/server.h"
+
+/* The table shows how the listener stands. */
+static void tell(const struct http *h, bool on)
+{
+    struct view_listener l = {
+        .on = on, .token = h->opts.n_keys > 0, .paused = atomic_load(&h->paused)};
+    memcpy(l.address, h->address, strnlen(h->address, sizeof l.address - 1));
+    if (h->opts.requests) {
+        requests_set_listener(h->opts.requests, &l);
+    }
+}
 
 int http_open(struct conv *c, const struct http_opts *o, struct http **out, struct err *e)
 {
@@ -28,11 +40,7 @@ int http_open(struct conv *c, const struct http_opts *o, struct http **out, stru
         http_close(h);
         return rc;
     }
-    if (o->requests) {
-        struct view_listener l = {.on = true, .token = o->n_keys > 0};
-        memcpy(l.address, h->address, strnlen(h->address, sizeof l.address - 1));
-        requests_set_listener(o->requests, &l);
-    }
+    tell(h, true);
     *out = h;
     return 0;
 }
@@ -46,6 +54,45 @@ void http_drain(struct http *h)
 {
     atomic_store(&h->draining, true);
     server_wake(h);
+}
+
+/* With the lock held. */
+static struct answer *find(struct http *h, uint64_t id)
+{
+    struct answer *a = h->answers;
+    while (a && a->view.id != id) {
+        a = a->next;
+    }
+    return a;
+}
+
+void http_cancel(struct http *h, uint64_t id)
+{
+    pthread_mutex_lock(&h->lock);
+    struct answer *a = find(h, id);
+    if (a && !a->gone && !a->done) {
+        a->cancelled = a->broken = a->headed = a->done = true;
+        listen_resume(a);
+    }
+    pthread_mutex_unlock(&h->lock);
+    server_wake(h);
+}
+
+void http_pause(struct http *h, bool on)
+{
+    atomic_store(&h->paused, on);
+    tell(h, true);
+}
+
+bool http_body(struct http *h, uint64_t id, struct buf *out)
+{
+    pthread_mutex_lock(&h->lock);
+    const struct answer *a = find(h, id);
+    if (a) {
+        json_write(a->ask->body, out);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return a != NULL;
 }
 
 int http_live(struct http *h)
@@ -65,10 +112,7 @@ void http_close(struct http *h)
     }
     listen_stop(h);
     server_stop(h);
-    if (h->opts.requests) {
-        const struct view_listener off = {.on = false};
-        requests_set_listener(h->opts.requests, &off);
-    }
+    tell(h, false);
     pthread_mutex_destroy(&h->lock);
     free(h);
 }

@@ -1,6 +1,9 @@
 #ifndef QUASAR_HTTP_HTTP_H
 #define QUASAR_HTTP_HTTP_H
 
+#include <stdint.h>
+
+#include "base/buf.h"
 #include "base/err.h"
 #include "conv/conv.h"
 #include "view/requests.h"
@@ -35,6 +38,12 @@ int http_open(struct conv *c, const struct http_opts *o, struct http **out, stru
 const char *http_address(const struct http *h);
 /* No further request is taken: they are answered 503. */
 void http_drain(struct http *h);
+/* Ends the answer with this number of the table, as if its client had gone; any thread. */
+void http_cancel(struct http *h, uint64_t id);
+/* New requests are answered 503, until it is told otherwise. Any thread. */
+void http_pause(struct http *h, bool on);
+/* Appends what the answer of this number was asked, as JSON; false: it is over. Any thread. */
+bool http_body(struct http *h, uint64_t id, struct buf *out);
 /* Answers under way. */
 int http_live(struct http *h);
 /* Readable when http_live has become 0 after http_drain. */

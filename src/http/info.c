@@ -234,7 +234,8 @@ bool info_answer(struct http *h, const char *method, const char *path, const cha
         *status = m.ready ? 200 : 503;
         put(json_pack("{s:s}", "status", m.ready ? "ok" : "loading model"), out);
     } else if (strcmp(path, "/ready") == 0) {
-        const bool open = m.ready && !atomic_load(&h->draining) && http_live(h) < h->opts.queue;
+        const bool open = m.ready && !atomic_load(&h->draining) && !atomic_load(&h->paused) &&
+                          http_live(h) < h->opts.queue;
         *status = open ? 200 : 503;
         put(json_pack("{s:b}", "ready", open), out);
     } else if (strcmp(path, "/v1/models") == 0) {

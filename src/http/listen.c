@@ -262,9 +262,11 @@ static enum MHD_Result ask_model(struct exchange *x, const struct api *api,
     json_t *body = NULL;
     const char *field = NULL;
     conv_view_model(h->conv, &m);
-    if (!m.ready || atomic_load(&h->draining)) {
+    if (!m.ready || atomic_load(&h->draining) || atomic_load(&h->paused)) {
         return refuse(conn, api->path, 503, NULL,
-                      m.ready ? "the server is going down" : "the model is still being loaded");
+                      !m.ready                    ? "the model is still being loaded"
+                      : atomic_load(&h->draining) ? "the server is going down"
+                                                  : "the server takes no requests for now");
     }
     int rc = json_parse(x->body.data ? x->body.data : "", x->body.len, "the body", &body, &e);
     buf_free(&x->body);
@@ -281,6 +283,7 @@ static enum MHD_Result ask_model(struct exchange *x, const struct api *api,
     snprintf(ask->id, sizeof ask->id, "%s%012llx%04x", api->prefix,
              (unsigned long long)ask->created, (unsigned)atomic_fetch_add(&h->serial, 1) & 0xffffU);
     x->answer = answer_create(h, ask, conn);
+    answer_client(x->answer, header(conn, "User-Agent"));
     if (!server_submit(x->answer)) {
         return refuse(conn, api->path, 429, NULL, "too many requests wait already; try again");
     }

@@ -168,7 +168,7 @@ static void take_messages(struct ask *a, struct fields *f)
             json_object_set_new(m, "role", json_string("tool"));
         }
     }
-    json_write(list, &a->messages);
+    ask_messages(a, list);
 }
 
 static void take_tools(struct ask *a, struct fields *f)
@@ -176,9 +176,8 @@ static void take_tools(struct ask *a, struct fields *f)
     json_t *tools = fields_array(f, "tools");
     const json_t *choice = json_object_get(f->o, "tool_choice");
     const bool none = json_is_string(choice) && strcmp(json_string_value(choice), "none") == 0;
-    if (tools && json_array_size(tools) > 0 && !none) {
-        json_write(tools, &a->tools);
-        a->calls = true;
+    if (!none) {
+        ask_tools(a, tools);
     }
 }
 

@@ -148,7 +148,7 @@ static void take_input(struct ask *a, struct fields *f)
         add_item(list, &s, it, f);
     }
     flush_said(list, &s);
-    json_write(list, &a->messages);
+    ask_messages(a, list);
     json_decref(list);
 }
 
@@ -215,10 +215,7 @@ static void take_tools(struct ask *a, struct fields *f)
     }
     json_t *list = json_array();
     add_tools(list, in);
-    if (json_array_size(list) > 0) {
-        json_write(list, &a->tools);
-        a->calls = true;
-    }
+    ask_tools(a, list);
     json_decref(list);
 }
 

@@ -86,7 +86,7 @@ static void tend_all(struct http *h)
         if (a->n_begun == 0 && !a->gone) {
             answer_begin(a);
         }
-        if (a->gone) {
+        if (a->gone || a->cancelled) {
             answer_drop(a);
         } else {
             answer_tend(a, now);

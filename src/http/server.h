@@ -39,6 +39,7 @@ struct answer {
     /* under the server's lock */
     bool submitted; /* the loop has it, or is to get it */
     bool gone;      /* the connection is over */
+    bool cancelled; /* somebody at the screen ended it */
     bool suspended;
     bool headed; /* status and kind of body are known */
     bool done;   /* nothing follows in out */
@@ -60,7 +61,7 @@ struct http {
     char address[80];
     pthread_t loop;
     int wake_fd, drained_fd;
-    atomic_bool draining, quit;
+    atomic_bool draining, paused, quit;
     atomic_int live;
     atomic_uint_fast64_t serial;
     pthread_mutex_t lock; /* the list, and what answers have under it */
@@ -71,6 +72,8 @@ struct http {
 
 /* Takes ask. */
 struct answer *answer_create(struct http *h, struct ask *ask, struct MHD_Connection *conn);
+/* Who asks, by what it says of itself. */
+void answer_client(struct answer *a, const char *agent);
 /* The loop begins it. */
 void answer_begin(struct answer *a);
 /* An event of choice i. */
