@@ -435,6 +435,21 @@ static void show_sampling(struct app *a)
     buf_free(&b);
 }
 
+static void show_status(struct app *a)
+{
+    const struct view_model *m = &a->cur->status.model;
+    const struct view_chat *v = &a->cur->status.chat;
+    char used[16], ctx[16], last[64] = "";
+    status_count(v->context_used, used);
+    status_count(m->ctx, ctx);
+    if (v->tok_s > 0) {
+        snprintf(last, sizeof last, "; last answer: %d tokens, %.0f per second", v->output_tokens,
+                 v->tok_s);
+    }
+    app_note(a, R_TEXT, "%s %s on %s %s; context %s of %s tokens%s", m->name, m->tier, m->backend,
+             m->device, used, ctx, last);
+}
+
 /* The stored conversation on the screen; 0, and why, when there is none. */
 static int64_t this_conversation(struct app *a)
 {
@@ -635,6 +650,9 @@ bool command_run(struct app *a, const char *line, size_t n)
         break;
     case ACT_SAMPLING:
         show_sampling(a);
+        break;
+    case ACT_STATUS:
+        show_status(a);
         break;
     case ACT_RENAME:
         rename_it(a, rest_of(args));

@@ -1,6 +1,7 @@
 /* /undo and /compact: two ways to go on from an earlier place with less. Neither loses what is
  * stored: the branch that is left stays where it is. */
 #include "config.h"
+#include "tui/compact.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,14 @@ static const char request[] =
     "Sum up our conversation so far, so that it can be gone on with from your summary alone: what "
     "was asked, found out and decided, names, numbers and code as they stand, and what is still "
     "open. Write nothing but the summary.";
+
+void compact_request(const char *hint, struct buf *out)
+{
+    buf_adds(out, request);
+    if (hint[0]) {
+        buf_printf(out, " Keep above all: %s", hint);
+    }
+}
 
 /* Whether the pane is at rest; says why not. */
 static bool at_rest(struct app *a)
@@ -67,12 +76,8 @@ void compact_begin(struct app *a, const char *hint)
         return;
     }
     branch_forget(p);
-    buf_adds(&m.full, request);
-    buf_adds(&m.shown, "/compact");
-    if (hint[0]) {
-        buf_printf(&m.full, " Keep above all: %s", hint);
-        buf_printf(&m.shown, " %s", hint);
-    }
+    compact_request(hint, &m.full);
+    buf_printf(&m.shown, "/compact%s%s", hint[0] ? " " : "", hint);
     p->compacting = true;
     turn_begin(p, &m);
     p->compacting = p->compacting && p->in_turn;
@@ -91,7 +96,7 @@ void compact_end(struct pane *p, bool whole)
         return;
     }
     struct draft *before = composer_copy(p->composer);
-    buf_adds(&summary, "Summary of the conversation so far:\n\n");
+    buf_adds(&summary, COMPACT_HEAD);
     buf_add(&summary, answer->data, answer->len);
     buf_adds(&summary, "\n\n");
     if (composer_put_file(p->composer, "summary", summary.data, summary.len, &e) < 0) {

@@ -93,7 +93,8 @@ enum action {
     ACT_FORGET,
     ACT_RESUME,
     ACT_SAMPLING,
-    ACT_THEME
+    ACT_THEME,
+    ACT_STATUS
 };
 
 /* CTX_HELP: while the help is shown; its keys are told by the help's last line. */

@@ -3,7 +3,7 @@
  * leaves. The terminal stays in its own line discipline. When standard output
  * is no terminal, only the answers go there, and the talk to standard error. */
 #include "config.h"
-#include "tui/tui.h"
+#include "tui/plain.h"
 
 #include <errno.h>
 #include <langinfo.h>
@@ -16,26 +16,10 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "tui/keys.h"
-#include "tui/status.h"
 #include "tui/text.h"
+#include "tui/tui.h"
 
 static _Atomic int interrupts; /* SIGINTs not looked at yet */
-
-struct plain {
-    struct conv *conv;
-    struct chat *chat;
-    FILE *talk; /* for all but the answers: standard output when it is a terminal */
-    bool ascii; /* the locale cannot write every character */
-    struct buf line, in;
-    bool eof;
-    bool thinking;
-    bool spoke; /* "Model:" is out for this answer */
-    bool failed;
-    struct err error;
-    bool asked;         /* the user was told that the conversation is not saved */
-    struct buf unsaved; /* why */
-};
 
 static void on_interrupt(int sig)
 {
@@ -48,7 +32,7 @@ static bool take_interrupt(void)
     return atomic_exchange(&interrupts, 0) > 0;
 }
 
-static void say(const struct plain *p, FILE *to, const char *s, size_t n)
+void plain_say(const struct plain *p, FILE *to, const char *s, size_t n)
 {
     struct buf b = BUF_INIT;
     text_filter(s, n, p->ascii, NULL, &b);
@@ -59,9 +43,7 @@ static void say(const struct plain *p, FILE *to, const char *s, size_t n)
     buf_free(&b);
 }
 
-/* Takes one line (without its end) into p->line; returns 0 at the end of
- * input, -1 on an interrupt. */
-static int read_line(struct plain *p)
+int plain_read_line(struct plain *p)
 {
     buf_truncate(&p->line, 0);
     for (;;) {
@@ -91,9 +73,17 @@ static int read_line(struct plain *p)
     }
 }
 
+/* The answer's place in the log. */
+static void open_answer(struct plain *p)
+{
+    if (!p->begun) {
+        p->begun = true;
+        transcript_model(p->log, "");
+    }
+}
+
 static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
 {
-    struct view_chat v;
     switch (ev->kind) {
     case CE_LOADING:
     case CE_QUEUED:
@@ -118,7 +108,7 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
         break;
     case CE_NOTICE:
         fputs("Note: ", p->talk);
-        say(p, p->talk, ev->text.data ? ev->text.data : "", ev->text.len);
+        plain_say(p, p->talk, ev->text.data ? ev->text.data : "", ev->text.len);
         fputs(".\n", p->talk);
         break;
     case CE_SAVED:
@@ -129,6 +119,8 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
         *over = true;
         break;
     case CE_THOUGHT:
+        open_answer(p);
+        transcript_thought(p->log, ev->text.data ? ev->text.data : "", ev->text.len);
         if (!p->thinking) {
             p->thinking = true;
             fputs("(thinking)\n", p->talk);
@@ -138,6 +130,8 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
     case CE_TOOL: {
         const char *s = ev->text.data ? ev->text.data : "";
         size_t n = ev->text.len;
+        open_answer(p);
+        transcript_text(p->log, s, n);
         if (!p->spoke) {
             while (n && *s == '\n') {
                 s++;
@@ -146,14 +140,18 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
             fputs(n && p->talk == stdout ? "Model: " : "", stdout);
             p->spoke = n > 0;
         }
-        say(p, stdout, s, n);
+        plain_say(p, stdout, s, n);
         break;
     }
     case CE_END:
         if (p->spoke) {
             putchar('\n');
         }
-        chat_view(p->chat, &v);
+        p->whole = ev->reason == CE_R_STOP && p->spoke;
+        if (p->begun) {
+            transcript_end(p->log, R_DIM, p->whole ? "" : "not complete");
+            p->n_messages = transcript_kept(p->log, p->n_messages);
+        }
         switch (ev->reason) {
         case CE_R_STOP:
         case CE_R_TOOL:
@@ -166,7 +164,7 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
             break;
         case CE_R_ERROR:
             fputs("(failed: ", p->talk);
-            say(p, p->talk, ev->text.data ? ev->text.data : "", ev->text.len);
+            plain_say(p, p->talk, ev->text.data ? ev->text.data : "", ev->text.len);
             fputs(")\n", p->talk);
             break;
         }
@@ -184,6 +182,8 @@ static bool follow(struct plain *p)
     bool over = false;
     p->thinking = false;
     p->spoke = false;
+    p->begun = false;
+    p->whole = false;
     while (!over && !p->failed) {
         struct pollfd fd = {conv_fd(p->conv), POLLIN, 0};
         if (clock_poll(&fd, 1, -1, true) < 0 && errno != EINTR) {
@@ -206,31 +206,12 @@ static bool follow(struct plain *p)
     return true;
 }
 
-static void show_status(const struct plain *p)
-{
-    struct view_model m;
-    struct view_chat v;
-    char used[16];
-    char ctx[16];
-    conv_view_model(p->conv, &m);
-    chat_view(p->chat, &v);
-    status_count(v.context_used, used);
-    status_count(m.ctx, ctx);
-    fprintf(p->talk, "%s %s on %s %s. Context %s of %s tokens.", m.name, m.tier, m.backend,
-            m.device, used, ctx);
-    if (v.tok_s > 0) {
-        fprintf(p->talk, " Last answer: %d tokens, %.0f per second.", v.output_tokens, v.tok_s);
-    }
-    putc('\n', p->talk);
-}
-
 static void answer(const struct plain *p, const char *s)
 {
     fprintf(p->talk, "%s\n", s);
 }
 
-/* What could not be saved is tried again first; the user says whether to go all the same. */
-static void begin_anew(struct plain *p)
+bool plain_leave(struct plain *p, const char *again)
 {
     chat_flush(p->chat);
     bool over = false;
@@ -244,54 +225,43 @@ static void begin_anew(struct plain *p)
     if (p->unsaved.len > 0 && !p->asked) {
         p->asked = true;
         fputs("This conversation is not saved: ", p->talk);
-        say(p, p->talk, p->unsaved.data, p->unsaved.len);
-        fputs(". /new again leaves it all the same.\n", p->talk);
-        return;
+        plain_say(p, p->talk, p->unsaved.data, p->unsaved.len);
+        fprintf(p->talk, ". %s again leaves it all the same.\n", again);
+        return false;
     }
     p->asked = false;
     chat_clear(p->chat);
-    fputs("A new conversation.\n", p->talk);
-}
-
-/* A line that starts with a slash; false: leave. */
-static bool command(struct plain *p, char *s)
-{
-    struct err e = ERR_INIT;
-    char *word = strtok_r(s, " ", &s);
-    char *key = NULL;
-    if (!word) {
-        return true;
-    }
-    if (strcmp(word, "/quit") == 0) {
-        return false;
-    }
-    if (strcmp(word, "/new") == 0) {
-        begin_anew(p);
-    } else if (strcmp(word, "/status") == 0) {
-        show_status(p);
-    } else if (strcmp(word, "/set") == 0 && (key = strtok_r(NULL, " ", &s)) && s && s[0]) {
-        answer(p, chat_set(p->chat, key, s, &e) == 0 ? "Set." : e.msg);
-    } else if (strcmp(word, "/think") == 0 && s && s[0]) {
-        answer(p, chat_set(p->chat, "think", s, &e) == 0 ? "Set." : e.msg);
-    } else if (strcmp(word, "/system") == 0) {
-        answer(p, chat_set(p->chat, "system", s && s[0] ? s : "default", &e) == 0 ? "Set." : e.msg);
-    } else {
-        if (strcmp(word, "/help") != 0) {
-            fprintf(p->talk, "That is no command here. There are:\n");
-        }
-        answer(p, "/new  /status  /system [TEXT]  /think on|off  /set KEY VALUE  /quit\n"
-                  "A line that ends with a backslash goes on. // sends a text with a slash.");
-    }
+    transcript_clear(p->log);
+    p->n_messages = 0;
     return true;
 }
 
-static bool converse(struct plain *p, struct err *e)
+bool plain_send(struct plain *p, const char *text, size_t n)
+{
+    struct err e = ERR_INIT;
+    struct buf all = BUF_INIT;
+    bool go_on = true;
+    buf_add(&all, p->attached.data ? p->attached.data : "", p->attached.len);
+    buf_add(&all, text, n);
+    if (chat_send(p->chat, all.data, all.len, &e) < 0) {
+        fprintf(p->talk, "(not sent: %s)\n", e.msg);
+    } else {
+        p->asked = false;
+        buf_truncate(&p->attached, 0);
+        transcript_user(p->log, "", &all, &all);
+        go_on = follow(p) && !p->failed;
+    }
+    buf_free(&all);
+    return go_on;
+}
+
+static bool converse(struct plain *p)
 {
     bool armed = false;
     for (;;) {
         fputs("You: ", p->talk);
         fflush(p->talk);
-        int got = read_line(p);
+        int got = plain_read_line(p);
         if (got == 0) {
             putc('\n', p->talk);
             return true;
@@ -310,7 +280,7 @@ static bool converse(struct plain *p, struct err *e)
         buf_add(&text, p->line.data ? p->line.data : "", p->line.len);
         while (text.len && text.data[text.len - 1] == '\\') {
             text.data[text.len - 1] = '\n';
-            if (read_line(p) <= 0) {
+            if (plain_read_line(p) <= 0) {
                 break;
             }
             buf_add(&text, p->line.data ? p->line.data : "", p->line.len);
@@ -320,12 +290,9 @@ static bool converse(struct plain *p, struct err *e)
         if (text.len == 0) {
             /* an empty line asks nothing */
         } else if (text.data[0] == '/' && !skip) {
-            go_on = command(p, text.data);
-        } else if (chat_send(p->chat, text.data + skip, text.len - skip, e) < 0) {
-            fprintf(p->talk, "(not sent: %s)\n", e->msg);
+            go_on = plain_command(p, text.data);
         } else {
-            p->asked = false;
-            go_on = follow(p) && !p->failed;
+            go_on = plain_send(p, text.data + skip, text.len - skip);
         }
         buf_free(&text);
         if (!go_on) {
@@ -334,50 +301,66 @@ static bool converse(struct plain *p, struct err *e)
     }
 }
 
-/* The end of a stored conversation, and how much comes before it. */
-struct tail {
-    int messages;
-    struct buf last; /* answer */
-};
-
 static void take_turn(void *ctx, const struct conv_turn *turn)
 {
-    struct tail *t = ctx;
-    t->messages++;
-    if (!turn->user) {
-        buf_truncate(&t->last, 0);
-        buf_add(&t->last, turn->text, turn->text_n);
+    struct plain *p = ctx;
+    if (turn->user) {
+        struct buf b = BUF_INIT;
+        buf_add(&b, turn->text, turn->text_n);
+        transcript_user(p->log, "", &b, &b);
+        buf_free(&b);
+    } else {
+        transcript_model(p->log, "");
+        transcript_thought(p->log, turn->thought, turn->thought_n);
+        transcript_text(p->log, turn->text, turn->text_n);
+        transcript_end(p->log, R_DIM, "");
     }
+    p->n_messages = transcript_kept(p->log, p->n_messages);
 }
 
-static int open_conversation(const struct plain *p, const struct tui_opts *o, struct err *e)
+int plain_resume(struct plain *p, int64_t id, struct err *e)
 {
-    struct tail t = {0};
+    struct transcript *before = p->log;
+    const size_t n = p->n_messages;
+    p->log = transcript_create();
+    p->n_messages = 0;
+    const int rc = chat_resume(p->chat, id, take_turn, p, e);
+    if (rc < 0) {
+        transcript_free(p->log);
+        p->log = before;
+        p->n_messages = n;
+        return rc;
+    }
+    transcript_free(before);
+    fprintf(p->talk, "Resumed conversation %lld, %zu messages. /new starts another one.\n",
+            (long long)id, p->n_messages);
+    const struct buf *last = transcript_last_answer(p->log);
+    if (last && last->len > 0) {
+        fputs("Model: ", p->talk);
+        plain_say(p, p->talk, last->data, last->len);
+        putc('\n', p->talk);
+    }
+    return 0;
+}
+
+static int open_conversation(struct plain *p, const struct tui_opts *o, struct err *e)
+{
     struct err why = ERR_INIT;
     int rc = 0;
     if (o->resume > 0) {
-        rc = chat_resume(p->chat, o->resume, take_turn, &t, &why);
+        rc = plain_resume(p, o->resume, &why);
     }
     if (rc < 0 && o->must_resume) {
         *e = why;
     } else if (rc < 0) {
         fprintf(p->talk, "Note: %s.\n", why.msg);
         rc = 0;
-    } else if (t.messages > 0) {
-        fprintf(p->talk, "Resumed conversation %lld, %d messages. /new starts another one.\n",
-                (long long)o->resume, t.messages);
-        if (t.last.len > 0) {
-            fputs("Model: ", p->talk);
-            say(p, p->talk, t.last.data, t.last.len);
-            putc('\n', p->talk);
-        }
     }
     for (const char *s = o->notice; rc == 0 && s && *s;) {
         const size_t n = strcspn(s, "\n");
         fprintf(p->talk, "Note: %.*s.\n", (int)n, s);
         s += n + (s[n] != 0);
     }
-    buf_free(&t.last);
     return rc;
 }
 
@@ -390,6 +373,7 @@ int tui_plain(struct conv *c, const struct tui_opts *o, struct err *e)
     p.conv = c;
     p.ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
     p.chat = chat_create(c);
+    p.log = transcript_create();
     memset(&sa, 0, sizeof sa);
     sa.sa_handler = on_interrupt; /* without SA_RESTART: it ends read and poll */
     sigemptyset(&sa.sa_mask);
@@ -401,7 +385,7 @@ int tui_plain(struct conv *c, const struct tui_opts *o, struct err *e)
     fflush(p.talk);
     rc = rc < 0 || follow(&p) ? rc : QE_CANCELLED;
     if (rc == 0 && !p.failed) {
-        (void)converse(&p, e);
+        (void)converse(&p);
     }
     if (p.failed) {
         rc = err_set(e, p.error.code, "%s", p.error.msg);
@@ -410,6 +394,8 @@ int tui_plain(struct conv *c, const struct tui_opts *o, struct err *e)
     buf_free(&p.line);
     buf_free(&p.in);
     buf_free(&p.unsaved);
+    buf_free(&p.attached);
+    transcript_free(p.log);
     chat_free(p.chat);
     return rc;
 }
