@@ -17,6 +17,14 @@ struct tui_bind {
     const char *where;       /* for what is wrong with it */
 };
 
+/* Called by the screen's thread. open: address NULL is the one of the options; it says in note
+ * what the user should know. */
+struct tui_listener {
+    void *ctx;
+    int (*open)(void *ctx, const char *address, char note[256], struct err *e);
+    void (*close)(void *ctx);
+};
+
 struct tui_opts {
     bool ascii;        /* ornaments from the ASCII set */
     const char *theme; /* a name of tui/theme.h; NULL: default */
@@ -28,7 +36,8 @@ struct tui_opts {
     bool must_resume;          /* if that cannot be, it is an error instead of a new one */
     const char *notice;        /* lines to show at first; NULL: none */
     struct requests *requests; /* what other programs ask; NULL: there is no listener */
-    const char *nvml;          /* library that knows the GPU; NULL: the driver's */
+    const struct tui_listener *listener; /* how it is opened and closed; NULL: it cannot be */
+    const char *nvml;                    /* library that knows the GPU; NULL: the driver's */
 };
 
 /* The screen on standard input and output. *signal is the signal that asked

@@ -441,14 +441,43 @@ void views_kv(struct app *a)
     buf_free(&b);
 }
 
+static void close_listener(struct app *a)
+{
+    if (a->opts->listener) {
+        a->opts->listener->close(a->opts->listener->ctx);
+        app_note(a, R_TEXT, "the listener is off");
+    }
+}
+
+static void open_listener(struct app *a, const char *address)
+{
+    struct err e = ERR_INIT;
+    char note[256] = "";
+    const struct tui_listener *l = a->opts->listener;
+    if (!l) {
+        app_note(a, R_WARN, "the listener cannot be changed from here");
+    } else if (l->open(l->ctx, address[0] ? address : NULL, note, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else {
+        views_open(a, VIEW_LISTEN);
+        app_note(a, R_TEXT, "%s", note);
+    }
+}
+
 void views_listen(struct app *a, const char *args)
 {
     if (!a->views->requests) {
         app_note(a, R_WARN,
                  "nothing is served beside a conversation; quasar serve answers other programs");
-    } else if (args[0]) {
-        app_note(a, R_WARN, "the listener cannot be changed from here");
     } else {
-        views_open(a, VIEW_LISTEN);
+        struct view_listener now;
+        requests_listener(a->views->requests, &now);
+        if (strcmp(args, "off") == 0) {
+            close_listener(a);
+        } else if (args[0] || !now.on) {
+            open_listener(a, args);
+        } else {
+            views_open(a, VIEW_LISTEN);
+        }
     }
 }

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "cmd/cmd.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "cmd/convopts.h"
+#include "cmd/listener.h"
 #include "cmd/model.h"
 #include "cmd/session.h"
 #include "conv/conv.h"
@@ -56,6 +58,22 @@ static struct tui_opts screen_options(const struct conf *cf, struct tui_bind **b
     };
 }
 
+static int open_listener(void *ctx, const char *address, char note[256], struct err *e)
+{
+    struct listener *l = ctx;
+    const int rc = listener_open(l, address, e);
+    if (rc == 0) {
+        snprintf(note, 256, "listening at http://%s%s", http_address(listener_http(l)),
+                 listener_is_public(l) ? "; whoever reaches it may use the model" : "");
+    }
+    return rc;
+}
+
+static void close_listener(void *ctx)
+{
+    listener_close(ctx);
+}
+
 static int open_and_run(const struct conf *cf, const struct conv_opts *co,
                         const struct session_pick *pick, int *sig, struct err *e)
 {
@@ -72,7 +90,18 @@ static int open_and_run(const struct conf *cf, const struct conv_opts *co,
     o.resume = pick->conversation;
     o.must_resume = pick->must;
     o.notice = pick->notice.data;
-    rc = wants_lines(cf) ? tui_plain(c, &o, e) : tui_chat(c, &o, sig, e);
+    struct listener *l = NULL;
+    rc = listener_create(cf, c, false, &l, e);
+    if (rc == 0 && conf_is_set(cf, "listen")) {
+        rc = listener_open(l, conf_str(cf, "listen"), e);
+    }
+    if (rc == 0) {
+        const struct tui_listener tl = {l, open_listener, close_listener};
+        o.requests = listener_requests(l);
+        o.listener = &tl;
+        rc = wants_lines(cf) ? tui_plain(c, &o, e) : tui_chat(c, &o, sig, e);
+    }
+    listener_free(l);
     struct err lost = ERR_INIT;
     if (conv_end(c, &lost) < 0 && rc == 0) {
         rc = err_set(e, lost.code, "%s", lost.msg);
@@ -91,7 +120,7 @@ static int converse(const struct conf *cf, int *sig, struct err *e)
     char *directory = NULL;
     int rc = convopts_from(cf, &co, &s, e);
     if (rc == 0) {
-        co.slots = 1;
+        co.slots = conf_is_set(cf, "listen") ? 1 + (int)conf_int(cf, "slots", 4) : 1;
         session_options(cf, &co, &directory);
     }
     if (rc == 0) {

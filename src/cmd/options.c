@@ -168,16 +168,18 @@ const struct conf_opt options_table[] = {
     {"reps", 0, CONF_INT, "5", 1, 1000, NULL, C_BENCH, "N", "repetitions; medians are shown", true},
 
     /* the listener */
-    {"host", 0, CONF_STR, "127.0.0.1", NO_BOUNDS, NULL, C_SERVE, "ADDRESS",
+    {"listen", 0, CONF_MAYBE, NULL, NO_BOUNDS, NULL, C_CHAT, "[ADDRESS]",
+     "answer HTTP clients too, at HOST:PORT, a port, or --host and --port", false},
+    {"host", 0, CONF_STR, "127.0.0.1", NO_BOUNDS, NULL, C_SERVE | C_CHAT, "ADDRESS",
      "address to listen at", false},
-    {"port", 0, CONF_INT, "8080", 0, 65535, NULL, C_SERVE, "N", "port; 0 takes any that is free",
-     false},
-    {"api-key", 0, CONF_LIST, NULL, NO_BOUNDS, NULL, C_SERVE, "KEY",
+    {"port", 0, CONF_INT, "8080", 0, 65535, NULL, C_SERVE | C_CHAT, "N",
+     "port; 0 takes any that is free", false},
+    {"api-key", 0, CONF_LIST, NULL, NO_BOUNDS, NULL, C_SERVE | C_CHAT, "KEY",
      "ask clients for this key (repeatable)", false},
-    {"api-key-file", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_SERVE, "FILE",
+    {"api-key-file", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_SERVE | C_CHAT, "FILE",
      "keys, one a line; # begins a comment", false},
-    {"slots", 0, CONF_INT, "4", 1, 64, NULL, C_SERVE, "N", "answers at a time", false},
-    {"max-queue", 0, CONF_INT, "64", 1, 4096, NULL, C_SERVE, "N",
+    {"slots", 0, CONF_INT, "4", 1, 64, NULL, C_SERVE | C_CHAT, "N", "answers at a time", false},
+    {"max-queue", 0, CONF_INT, "64", 1, 4096, NULL, C_SERVE | C_CHAT, "N",
      "requests that may run or wait; more are answered 429", false},
 
     /* stored conversations */

@@ -11,6 +11,8 @@
 #include "base/mem.h"
 #include "http/server.h"
 
+#define SHOW_NS 250000000 /* between two looks at the figures of one answer */
+
 static int64_t now_ns(void)
 {
     return clock_now(clock_main());
@@ -318,6 +320,22 @@ static void end_choice(struct answer *a, struct choice *c, const struct conv_eve
     go_on(a);
 }
 
+/* The table's figures while it is answered, some times a second. */
+static void live_figures(struct answer *a, const struct choice *c)
+{
+    struct view_chat v;
+    const int64_t now = now_ns();
+    if (a->view.state == RQ_DECODE && now - a->shown < SHOW_NS) {
+        return;
+    }
+    a->shown = now;
+    chat_view(c->chat, &v);
+    a->view.cached = v.cached_tokens;
+    a->view.output = v.output_tokens;
+    a->view.tok_s = v.tok_s;
+    publish(a, RQ_DECODE);
+}
+
 void answer_event(struct answer *a, int i, const struct conv_event *ev)
 {
     struct choice *c = &a->choice[i];
@@ -343,9 +361,7 @@ void answer_event(struct answer *a, int i, const struct conv_event *ev)
         break;
     case CE_THOUGHT:
     case CE_TEXT:
-        if (a->view.state != RQ_DECODE) {
-            publish(a, RQ_DECODE);
-        }
+        live_figures(a, c);
         if (a->ask->stream) {
             /* the order of thought and answer stays: no thought follows an answer */
             buf_add(ev->kind == CE_TEXT ? &c->text : &c->thought, ev->text.data, ev->text.len);

@@ -33,6 +33,7 @@ struct answer {
     struct choice choice[API_CHOICES];
     int n_begun, n_ended;
     int64_t asked, last; /* when; when something last went out */
+    int64_t shown;       /* when the table last got figures */
     bool told;           /* the log and the table know how it ended */
     struct view_request view;
 
