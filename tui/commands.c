@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "tui/app.h"
@@ -109,7 +110,7 @@ static void export_now(struct app *a, enum export_form form, const char *path, s
     struct buf b = BUF_INIT;
     const size_t n = export_text(a->cur->transcript, form, last, from_selected, &b);
     if (!path[0]) {
-        const time_t now = time(NULL);
+        const time_t now = (time_t)clock_wall();
         struct tm tm;
         localtime_r(&now, &tm);
         char at[32];

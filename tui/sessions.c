@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "tui/fuzzy.h"
 #include "tui/layout.h"
@@ -195,7 +196,7 @@ static bool read_list(struct app *a, bool asked)
     s->stale = false;
     const int rc = conv_list(a->conv, LISTED, take, s, &e);
     s->disk_known = rc == 0 && conv_disk(a->conv, &s->disk, NULL) == 0;
-    s->read_at = (int64_t)time(NULL);
+    s->read_at = clock_wall();
     if (rc < 0 && asked) {
         app_note(a, R_BAD, "%s", e.msg);
     }

@@ -3,7 +3,8 @@
 
 views='welcome chat thought-folded thought-open thought-live stream tool failed memory hostile
 prefill queue help help-transcript find history sessions palette commands panel stopped quit-again
-draft vi branch edit scrolled paste too-small loading'
+draft vi branch edit scrolled paste too-small loading two-panes four-panes stats listener log
+tree note'
 
 view_welcome() { shot; }
 
@@ -26,7 +27,7 @@ view_thought-folded() {
 view_thought-open() {
     say 'think about it'
     go
-    key Tab Up z
+    key Tab z
     shot
 }
 
@@ -177,8 +178,9 @@ view_edit() {
 
 view_scrolled() {
     say 'lines please'
-    key PageUp
     say 'stream it'
+    key PageUp
+    go
     shot
 }
 
@@ -198,5 +200,61 @@ view_too-small() {
     resize 1x1
     shot
     resize "$size"
+    shot
+}
+
+view_two-panes() {
+    say 'split the lexer from the grammar'
+    key C-x
+    key 3
+    say 'stream it'
+    shot
+}
+
+view_four-panes() {
+    say 'first question'
+    key C-x
+    key 3
+    say 'second question'
+    key C-x
+    key 2
+    say 'third question'
+    key C-x
+    key o
+    key C-x
+    key 2
+    say 'stream it'
+    shot
+}
+
+view_stats() {
+    say 'split the lexer from the grammar'
+    say 'lines please'
+    key F2 F2
+    shot
+}
+
+view_listener() {
+    key F3
+    shot
+}
+
+view_log() {
+    key F9
+    shot
+}
+
+view_tree() { # the branches of a conversation
+    say 'first question'
+    say 'second question'
+    key Tab Up Up b
+    say 'another second question'
+    key F4
+    shot
+}
+
+view_note() { # what was not understood
+    type '/nonsense'
+    key Enter
     shot
 }
