@@ -71,6 +71,10 @@ arrived() { # arrived BYTES: so many were sent
 }
 type() {
     t send-keys -t q -l -- "$1"
+    if [ -n "${by_line:-}" ]; then # the line discipline keeps it until Enter
+        sent=$((sent + $(printf %s "$1" | wc -c)))
+        return
+    fi
     arrived "$(printf %s "$1" | wc -c)"
 }
 paste() { # as a terminal pastes, in brackets

@@ -16,6 +16,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/vclock.h"
 #include "tui/text.h"
 #include "tui/tui.h"
 
@@ -60,7 +61,12 @@ int plain_read_line(struct plain *p)
             return 0;
         }
         char chunk[4096];
-        ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
+        struct pollfd in = {STDIN_FILENO, POLLIN, 0};
+        ssize_t n = clock_poll(&in, 1, -1, true) < 0 ? -1 : read(STDIN_FILENO, chunk, sizeof chunk);
+        if (n > 0) {
+            p->typed += (size_t)n;
+            vclock_saw_input(p->typed);
+        }
         if (n < 0 && errno == EINTR) {
             if (take_interrupt()) {
                 return -1;

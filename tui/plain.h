@@ -10,6 +10,7 @@
 
 /* The state of line mode, shared by plain.c (lines, events) and plain_commands.c. */
 struct plain {
+    size_t typed; /* bytes that came in */
     struct conv *conv;
     struct chat *chat;
     FILE *talk; /* for all but the answers: standard output when it is a terminal */
