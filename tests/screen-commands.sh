@@ -106,6 +106,21 @@ wait_for 'usage: /set KEY VALUE'
 key C-u
 result 'settings'
 
+say forever
+wait_for 'word5 '
+key C-z
+wait_for '1 answer will freeze; \^Z again suspends'
+key C-z
+wait_for 'Stopped'
+wait_until alternate 0
+text 'fg; echo rc=$?'
+key Enter
+wait_for 'Esc stop'
+key Escape
+wait_for '│ stopped'
+wait_for '── idle'
+result 'suspending with an answer under way is said first'
+
 head -c 3000 /dev/zero | tr '\0' y >"$tmp/paste"
 t load-buffer "$tmp/paste"
 t paste-buffer -p

@@ -113,6 +113,8 @@ struct app {
     bool file_at;               /* that is an @word: a file becomes a part of the message */
     struct key prefix;          /* first key of a chord */
     struct key deferred;        /* a key that ends an unfinished command first */
+    bool suspend_arm;           /* it was said that answers freeze … */
+    bool suspend_told;          /* … and this is the key after */
     bool quit_armed;            /* ^C again leaves */
     bool last_esc;
     bool asking; /* the draft was not sent unasked: Enter again sends it */

@@ -4,7 +4,7 @@
  * the functions below and can come from nowhere else; that keeps a lone ESC
  * unambiguous in vi mode. Chips are code points of plane 15. */
 #include "config.h"
-#include "tui/composer.h"
+#include "tui/composer_inside.h"
 
 #include <errno.h>
 #include <histedit.h>
@@ -17,11 +17,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "tui/draft.h"
 
-#define CHIP_FIRST 0xF0000
-#define QUEUE_MAX  64
-#define UNDO_MAX   64
 #define HIST_DRAFT SIZE_MAX
 
 enum feed {
@@ -38,48 +34,9 @@ enum feed {
     F_WORD_RIGHT
 };
 
-struct undo {
-    wchar_t *text;
-    size_t n, cursor;
-};
-
-struct composer {
-    EditLine *el;
-    HistoryW *hist_w;
-    FILE *slave_in, *slave_out, *devnull;
-    int master, slave;
-    struct history *hist;
-    size_t hist_at;   /* entry shown; HIST_DRAFT: the draft itself */
-    struct buf stash; /* the draft while an entry is shown */
-    bool vi;
-    bool (*wait)(void *);
-    void *wait_ctx;
-    wchar_t queue[QUEUE_MAX];
-    size_t q_head, q_len;
-    bool inside;  /* in el_wgets */
-    bool pending; /* … waiting for a key */
-    bool give_up;
-    struct buf chips[COMPOSER_CHIPS];
-    char *chip_name[COMPOSER_CHIPS]; /* of a file, harmless to show; NULL: a paste */
-    size_t n_chips;
-    struct buf *kept; /* pastes of drafts that are gone, oldest first */
-    size_t n_kept;
-    struct undo undo[UNDO_MAX];
-    size_t n_undo;
-    wchar_t *killed; /* what was cut last */
-    size_t n_killed;
-    int width; /* of the last layout */
-    struct text_rows rows;
-};
-
 /* ---- the line ------------------------------------------------------------ */
 
-struct line {
-    const wchar_t *text;
-    size_t n, cursor;
-};
-
-static struct line line_of(const struct composer *c)
+struct line line_of(const struct composer *c)
 {
     const LineInfoW *li = el_wline(c->el);
     struct line l = {li->buffer, (size_t)(li->lastchar - li->buffer),
@@ -87,12 +44,12 @@ static struct line line_of(const struct composer *c)
     return l;
 }
 
-static bool is_chip(const struct composer *c, wchar_t w)
+bool line_is_chip(const struct composer *c, wchar_t w)
 {
     return (uint32_t)w >= CHIP_FIRST && (uint32_t)w < CHIP_FIRST + c->n_chips;
 }
 
-static void add_wchar(struct buf *out, wchar_t w)
+void line_add_wchar(struct buf *out, wchar_t w)
 {
     char u[4];
     uint32_t cp = (uint32_t)w;
@@ -108,13 +65,13 @@ static size_t cluster_after(const struct composer *c, const struct line *l, size
     if (i >= l->n) {
         return 0;
     }
-    if (l->text[i] == L'\n' || is_chip(c, l->text[i])) {
+    if (l->text[i] == L'\n' || line_is_chip(c, l->text[i])) {
         return 1;
     }
     struct buf b = BUF_INIT;
     size_t end = i;
-    while (end < l->n && end - i < 64 && l->text[end] != L'\n' && !is_chip(c, l->text[end])) {
-        add_wchar(&b, l->text[end++]);
+    while (end < l->n && end - i < 64 && l->text[end] != L'\n' && !line_is_chip(c, l->text[end])) {
+        line_add_wchar(&b, l->text[end++]);
     }
     size_t bytes = utf8_cluster_len(b.data, b.len);
     size_t k = 0;
@@ -132,7 +89,7 @@ static size_t cluster_before(const struct composer *c, const struct line *l, siz
     }
     size_t from = i;
     while (from > 0 && i - from < 64 && l->text[from - 1] != L'\n' &&
-           !is_chip(c, l->text[from - 1])) {
+           !line_is_chip(c, l->text[from - 1])) {
         from--;
     }
     if (from == i) {
@@ -146,7 +103,7 @@ static size_t cluster_before(const struct composer *c, const struct line *l, siz
     return from > i ? 1 : k;
 }
 
-static size_t line_start(const struct line *l, size_t i)
+size_t line_start(const struct line *l, size_t i)
 {
     while (i > 0 && l->text[i - 1] != L'\n') {
         i--;
@@ -162,7 +119,7 @@ static size_t line_end(const struct line *l, size_t i)
     return i;
 }
 
-static void move_to(struct composer *c, size_t i)
+void line_move(struct composer *c, size_t i)
 {
     struct line l = line_of(c);
     el_cursor(c->el, (int)i - (int)l.cursor);
@@ -179,17 +136,17 @@ static size_t draft_bytes(const struct composer *c)
     return bytes;
 }
 
-static void replace_line(struct composer *c, const wchar_t *text, size_t n, size_t cursor)
+void line_replace(struct composer *c, const wchar_t *text, size_t n, size_t cursor)
 {
     wchar_t *copy = mem_array(n + 1, sizeof *copy);
     memcpy(copy, text, n * sizeof *copy);
     if (n == 0) {
         struct line l = line_of(c);
-        move_to(c, l.n);
+        line_move(c, l.n);
         el_deletestr(c->el, (int)l.n);
     } else {
         el_wreplacestr(c->el, copy);
-        move_to(c, cursor < n ? cursor : n);
+        line_move(c, cursor < n ? cursor : n);
     }
     free(copy);
 }
@@ -211,12 +168,12 @@ static void cut(struct composer *c, size_t from, size_t to, bool keep)
     wchar_t *rest = mem_array(n + 1, sizeof *rest);
     memcpy(rest, l.text, from * sizeof *rest);
     memcpy(rest + from, l.text + to, (l.n - to) * sizeof *rest);
-    replace_line(c, rest, n, from);
+    line_replace(c, rest, n, from);
     free(rest);
 }
 
 /* Well-formed text as wide characters, without NUL; caller frees. */
-static wchar_t *widen(const char *p, size_t n, size_t *out_n)
+wchar_t *line_widen(const char *p, size_t n, size_t *out_n)
 {
     wchar_t *w = mem_array(n + 1, sizeof *w);
     size_t k = 0;
@@ -249,7 +206,7 @@ static void undo_push(struct composer *c, wchar_t *text, size_t n, size_t cursor
     c->undo[c->n_undo++] = (struct undo){text, n, cursor};
 }
 
-static wchar_t *line_copy(const struct line *l)
+wchar_t *line_copy(const struct line *l)
 {
     wchar_t *w = mem_array(l->n + 1, sizeof *w);
     memcpy(w, l->text, l->n * sizeof *w);
@@ -257,7 +214,7 @@ static wchar_t *line_copy(const struct line *l)
 }
 
 /* Remembers the line as it was before a change. */
-static void undo_mark(struct composer *c)
+void line_mark(struct composer *c)
 {
     struct line l = line_of(c);
     undo_push(c, line_copy(&l), l.n, l.cursor);
@@ -269,7 +226,7 @@ void composer_undo(struct composer *c)
         return;
     }
     struct undo u = c->undo[--c->n_undo];
-    replace_line(c, u.text, u.n, u.cursor);
+    line_replace(c, u.text, u.n, u.cursor);
     free(u.text);
 }
 
@@ -283,7 +240,7 @@ static void undo_drop(struct composer *c)
 
 /* ---- layout -------------------------------------------------------------- */
 
-static void chip_label(const struct composer *c, size_t i, char out[64])
+void line_chip_label(const struct composer *c, size_t i, char out[64])
 {
     const struct buf *b = &c->chips[i];
     size_t rows = 1;
@@ -318,16 +275,16 @@ static void shape(const struct composer *c, const struct line *l, size_t i, size
 {
     buf_truncate(out, 0);
     *style = R_TEXT;
-    if (is_chip(c, l->text[i])) {
+    if (line_is_chip(c, l->text[i])) {
         char label[64];
-        chip_label(c, (size_t)l->text[i] - CHIP_FIRST, label);
+        line_chip_label(c, (size_t)l->text[i] - CHIP_FIRST, label);
         buf_adds(out, label);
         *style = R_CODE;
         return;
     }
     struct buf raw = BUF_INIT;
     for (size_t j = i; j < i + k; j++) {
-        add_wchar(&raw, l->text[j]);
+        line_add_wchar(&raw, l->text[j]);
     }
     text_filter(raw.data, raw.len, ascii, NULL, out);
     buf_free(&raw);
@@ -412,8 +369,8 @@ const struct text_rows *composer_layout(struct composer *c, const struct theme *
 static void set_text(struct composer *c, const char *p, size_t n)
 {
     size_t k = 0;
-    wchar_t *w = widen(p, n, &k);
-    replace_line(c, w, k, k);
+    wchar_t *w = line_widen(p, n, &k);
+    line_replace(c, w, k, k);
     free(w);
 }
 
@@ -448,7 +405,7 @@ static void history_step(struct composer *c, int dir)
         struct line l = line_of(c);
         buf_truncate(&c->stash, 0);
         for (size_t i = 0; i < l.n; i++) {
-            add_wchar(&c->stash, l.text[i]);
+            line_add_wchar(&c->stash, l.text[i]);
         }
     }
     c->hist_at = dir < 0 ? c->hist_at - 1 : c->hist_at + 1;
@@ -460,7 +417,7 @@ static void history_step(struct composer *c, int dir)
         size_t len = strlen(s);
         wchar_t chip = len > COMPOSER_DRAFT_MAX / 2 ? chip_of(c, s, len) : 0;
         if (chip) {
-            replace_line(c, &chip, 1, 1);
+            line_replace(c, &chip, 1, 1);
         } else {
             set_text(c, s, len < COMPOSER_DRAFT_MAX ? len : COMPOSER_DRAFT_MAX);
         }
@@ -481,7 +438,7 @@ static unsigned char fn_left(EditLine *el, wint_t ch)
     struct composer *c = self(el);
     struct line l = line_of(c);
     (void)ch;
-    move_to(c, l.cursor - cluster_before(c, &l, l.cursor));
+    line_move(c, l.cursor - cluster_before(c, &l, l.cursor));
     return CC_REFRESH;
 }
 
@@ -490,7 +447,7 @@ static unsigned char fn_right(EditLine *el, wint_t ch)
     struct composer *c = self(el);
     struct line l = line_of(c);
     (void)ch;
-    move_to(c, l.cursor + cluster_after(c, &l, l.cursor));
+    line_move(c, l.cursor + cluster_after(c, &l, l.cursor));
     return CC_REFRESH;
 }
 
@@ -506,7 +463,7 @@ static unsigned char vertical(EditLine *el, int dir)
     }
     size_t to = l.cursor;
     walk(c, false, c->width, NULL, l.cursor, p.row + dir, p.col, &to, NULL);
-    move_to(c, to);
+    line_move(c, to);
     return CC_REFRESH;
 }
 
@@ -545,7 +502,7 @@ static unsigned char fn_home(EditLine *el, wint_t ch)
     struct composer *c = self(el);
     struct line l = line_of(c);
     (void)ch;
-    move_to(c, line_start(&l, l.cursor));
+    line_move(c, line_start(&l, l.cursor));
     return CC_REFRESH;
 }
 
@@ -554,7 +511,7 @@ static unsigned char fn_end(EditLine *el, wint_t ch)
     struct composer *c = self(el);
     struct line l = line_of(c);
     (void)ch;
-    move_to(c, line_end(&l, l.cursor));
+    line_move(c, line_end(&l, l.cursor));
     return CC_REFRESH;
 }
 
@@ -593,7 +550,7 @@ static unsigned char fn_word_left(EditLine *el, wint_t ch)
     struct composer *c = self(el);
     struct line l = line_of(c);
     (void)ch;
-    move_to(c, word_before(&l, l.cursor));
+    line_move(c, word_before(&l, l.cursor));
     return CC_REFRESH;
 }
 
@@ -602,7 +559,7 @@ static unsigned char fn_word_right(EditLine *el, wint_t ch)
     struct composer *c = self(el);
     struct line l = line_of(c);
     (void)ch;
-    move_to(c, word_after(&l, l.cursor));
+    line_move(c, word_after(&l, l.cursor));
     return CC_REFRESH;
 }
 
@@ -812,7 +769,7 @@ int composer_key(struct composer *c, const struct key *k, struct err *e)
             if (w >= 0x80 && w < 0x100 && !c->inside) {
                 /* libedit looks these up as keys in some locales */
                 wchar_t s[2] = {(wchar_t)w, 0};
-                undo_mark(c);
+                line_mark(c);
                 el_winsertstr(c->el, s);
                 return 0;
             }
@@ -850,14 +807,14 @@ bool composer_enter(struct composer *c)
     if (c->inside || l.cursor == 0 || l.text[l.cursor - 1] != L'\\') {
         return true;
     }
-    undo_mark(c);
+    line_mark(c);
     cut(c, l.cursor - 1, l.cursor, false);
     el_winsertstr(c->el, L"\n");
     return false;
 }
 
 /* Text that the line can hold and give back byte for byte; *rows counts its lines. */
-static bool holds(const char *p, size_t n, size_t *rows)
+bool line_holds(const char *p, size_t n, size_t *rows)
 {
     if (!utf8_valid(p, n)) {
         return false;
@@ -880,12 +837,12 @@ static bool holds(const char *p, size_t n, size_t *rows)
 static bool plain_paste(const char *p, size_t n)
 {
     size_t rows = 0;
-    return n <= COMPOSER_CHIP_SIZE && holds(p, n, &rows) && rows <= COMPOSER_CHIP_ROWS;
+    return n <= COMPOSER_CHIP_SIZE && line_holds(p, n, &rows) && rows <= COMPOSER_CHIP_ROWS;
 }
 
 /* Makes another chip; *out is its character. */
-static int make_chip(struct composer *c, const char *name, const char *p, size_t n, wchar_t *out,
-                     struct err *e)
+int line_make_chip(struct composer *c, const char *name, const char *p, size_t n, wchar_t *out,
+                   struct err *e)
 {
     if (c->n_chips == COMPOSER_CHIPS || draft_bytes(c) + 4 > COMPOSER_DRAFT_MAX) {
         return err_set(e, QE_NOMEM, "no room for another paste or file (%d in one message)",
@@ -911,16 +868,16 @@ int composer_paste(struct composer *c, const char *p, size_t n, struct err *e)
     if (n == 0 || c->inside) {
         return 0;
     }
-    undo_mark(c);
+    line_mark(c);
     if (plain_paste(p, n) && draft_bytes(c) + n <= COMPOSER_DRAFT_MAX) {
         size_t k = 0;
-        wchar_t *w = widen(p, n, &k);
+        wchar_t *w = line_widen(p, n, &k);
         el_winsertstr(c->el, w);
         free(w);
         return 0;
     }
     wchar_t s[2] = {0, 0};
-    int rc = make_chip(c, NULL, p, n, s, e);
+    int rc = line_make_chip(c, NULL, p, n, s, e);
     if (rc == 0) {
         el_winsertstr(c->el, s);
     }
@@ -932,7 +889,7 @@ bool composer_command(const struct composer *c, size_t from, struct line_command
     struct line l = line_of(c);
     for (size_t i = from; i < l.n; i = line_end(&l, i) + 1) {
         size_t at = i;
-        while (at < l.n && (l.text[at] == L' ' || is_chip(c, l.text[at]))) {
+        while (at < l.n && (l.text[at] == L' ' || line_is_chip(c, l.text[at]))) {
             at++;
         }
         if (at == l.n || l.text[at] != L'/') {
@@ -940,8 +897,8 @@ bool composer_command(const struct composer *c, size_t from, struct line_command
         }
         buf_truncate(&out->text, 0);
         out->at = at;
-        for (; at < l.n && l.text[at] != L'\n' && !is_chip(c, l.text[at]); at++) {
-            add_wchar(&out->text, l.text[at]);
+        for (; at < l.n && l.text[at] != L'\n' && !line_is_chip(c, l.text[at]); at++) {
+            line_add_wchar(&out->text, l.text[at]);
         }
         out->end = at;
         while (at < l.n && (l.text[at] == L' ' || l.text[at] == L'\n')) {
@@ -961,11 +918,11 @@ int composer_attach(struct composer *c, const struct line_command *in, const cha
     if (c->inside || in->at >= in->end || in->end > l.n) {
         return err_set(e, QE_BUSY, "the draft is being edited");
     }
-    int rc = make_chip(c, name, p, n, &chip, e);
+    int rc = line_make_chip(c, name, p, n, &chip, e);
     if (rc < 0) {
         return rc;
     }
-    undo_mark(c);
+    line_mark(c);
     const size_t cut_n = in->end - in->at - 1; /* characters fewer */
     const size_t cursor = l.cursor > in->end  ? l.cursor - cut_n
                           : l.cursor > in->at ? in->at + 1
@@ -973,7 +930,7 @@ int composer_attach(struct composer *c, const struct line_command *in, const cha
     wchar_t *text = line_copy(&l);
     text[in->at] = chip;
     memmove(text + in->at + 1, text + in->end, (l.n - in->end) * sizeof *text);
-    replace_line(c, text, l.n - cut_n, cursor);
+    line_replace(c, text, l.n - cut_n, cursor);
     free(text);
     return 0;
 }
@@ -997,11 +954,11 @@ void composer_text(const struct composer *c, struct buf *out)
 {
     struct line l = line_of(c);
     for (size_t i = 0; i < l.n; i++) {
-        if (is_chip(c, l.text[i])) {
+        if (line_is_chip(c, l.text[i])) {
             const struct buf *b = &c->chips[(size_t)l.text[i] - CHIP_FIRST];
             buf_add(out, b->data, b->len);
         } else {
-            add_wchar(out, l.text[i]);
+            line_add_wchar(out, l.text[i]);
         }
     }
 }
@@ -1010,12 +967,12 @@ void composer_display(const struct composer *c, struct buf *out)
 {
     struct line l = line_of(c);
     for (size_t i = 0; i < l.n; i++) {
-        if (is_chip(c, l.text[i])) {
+        if (line_is_chip(c, l.text[i])) {
             char label[64];
-            chip_label(c, (size_t)l.text[i] - CHIP_FIRST, label);
+            line_chip_label(c, (size_t)l.text[i] - CHIP_FIRST, label);
             buf_adds(out, label);
         } else {
-            add_wchar(out, l.text[i]);
+            line_add_wchar(out, l.text[i]);
         }
     }
 }
@@ -1083,196 +1040,11 @@ void composer_set(struct composer *c, const char *p, size_t n)
 {
     size_t rows = 0;
     composer_clear(c);
-    if (n > COMPOSER_DRAFT_MAX / 2 || !holds(p, n, &rows)) {
+    if (n > COMPOSER_DRAFT_MAX / 2 || !line_holds(p, n, &rows)) {
         (void)composer_paste(c, p, n, NULL); /* an empty draft has room for a chip */
         return;
     }
     set_text(c, p, n);
-}
-
-/* ---- parts of the draft ---------------------------------------------------- */
-
-bool composer_at_word(const struct composer *c, struct line_command *out)
-{
-    struct line l = line_of(c);
-    size_t at = SIZE_MAX;
-    bool quoted = false;
-    for (size_t i = line_start(&l, l.cursor); i < l.cursor; i++) {
-        const wchar_t w = l.text[i];
-        const bool first =
-            i == 0 || l.text[i - 1] == L'\n' || l.text[i - 1] == L' ' || is_chip(c, l.text[i - 1]);
-        if (at == SIZE_MAX && first && w == L'@') {
-            at = i;
-        } else if (at != SIZE_MAX && i == at + 1 && w == L'"') {
-            quoted = true;
-        } else if (quoted && w == L'\\') {
-            i++;
-        } else if (at != SIZE_MAX && (quoted ? w == L'"' : w == L' ' || is_chip(c, w))) {
-            at = SIZE_MAX;
-            quoted = false;
-        }
-    }
-    if (at == SIZE_MAX || c->inside) {
-        return false;
-    }
-    out->at = at;
-    out->end = l.cursor;
-    out->last = l.cursor == l.n;
-    buf_truncate(&out->text, 0);
-    for (size_t i = at; i < l.cursor; i++) {
-        add_wchar(&out->text, l.text[i]);
-    }
-    return true;
-}
-
-/* Puts characters in the place of [at, end). */
-static void splice(struct composer *c, size_t at, size_t end, const wchar_t *w, size_t n)
-{
-    struct line l = line_of(c);
-    if (c->inside || at > end || end > l.n) {
-        return;
-    }
-    undo_mark(c);
-    wchar_t *all = mem_array(l.n + n + 1, sizeof *all);
-    memcpy(all, l.text, at * sizeof *all);
-    memcpy(all + at, w, n * sizeof *all);
-    memcpy(all + at + n, l.text + end, (l.n - end) * sizeof *all);
-    replace_line(c, all, l.n - (end - at) + n, at + n);
-    free(all);
-}
-
-size_t composer_cursor(const struct composer *c)
-{
-    return line_of(c).cursor;
-}
-
-void composer_replace(struct composer *c, size_t at, size_t end, const char *text)
-{
-    size_t n = 0;
-    wchar_t *w = widen(text, strlen(text), &n);
-    splice(c, at, end, w, n);
-    free(w);
-}
-
-bool composer_chip(const struct composer *c, size_t *at, const char **name,
-                   const struct buf **bytes)
-{
-    struct line l = line_of(c);
-    size_t i = l.cursor;
-    if (i >= l.n || !is_chip(c, l.text[i])) {
-        if (i == 0 || !is_chip(c, l.text[i - 1])) {
-            return false;
-        }
-        i--;
-    }
-    const size_t k = (size_t)l.text[i] - CHIP_FIRST;
-    *at = i;
-    *name = c->chip_name[k];
-    *bytes = &c->chips[k];
-    return true;
-}
-
-int composer_put_file(struct composer *c, const char *name, const char *p, size_t n, struct err *e)
-{
-    wchar_t w[2] = {0, L' '};
-    if (c->inside) {
-        return err_set(e, QE_BUSY, "the draft is being edited");
-    }
-    const int rc = make_chip(c, name, p, n, w, e);
-    if (rc == 0) {
-        splice(c, 0, 0, w, 2);
-        move_to(c, line_of(c).n);
-    }
-    return rc;
-}
-
-int composer_chip_set(struct composer *c, size_t at, const char *p, size_t n, struct err *e)
-{
-    struct line l = line_of(c);
-    wchar_t w = 0;
-    if (c->inside || at >= l.n || !is_chip(c, l.text[at])) {
-        return err_set(e, QE_BUSY, "the draft is being edited");
-    }
-    const int rc = make_chip(c, c->chip_name[(size_t)l.text[at] - CHIP_FIRST], p, n, &w, e);
-    if (rc == 0) {
-        splice(c, at, at + 1, &w, 1);
-    }
-    return rc;
-}
-
-void composer_set_shown(struct composer *c, const char *p, size_t n)
-{
-    struct buf held = BUF_INIT; /* the text with characters for its chips */
-    size_t rows = 0;
-    for (size_t i = 0; i < n;) {
-        size_t used = 0;
-        for (size_t k = 0; p[i] == '[' && used == 0 && k < c->n_chips; k++) {
-            char label[64];
-            chip_label(c, k, label);
-            if (strlen(label) <= n - i && memcmp(p + i, label, strlen(label)) == 0) {
-                used = strlen(label);
-                add_wchar(&held, (wchar_t)(CHIP_FIRST + k));
-            }
-        }
-        if (used == 0) {
-            buf_addc(&held, p[i++]);
-        }
-        i += used;
-    }
-    if (held.len == n && (n > COMPOSER_DRAFT_MAX / 2 || !holds(p, n, &rows))) {
-        composer_set(c, p, n); /* no chip is in it: it becomes one */
-    } else {
-        struct line l = line_of(c);
-        size_t k = 0;
-        wchar_t *w = widen(held.data ? held.data : "",
-                           held.len < COMPOSER_DRAFT_MAX ? held.len : COMPOSER_DRAFT_MAX, &k);
-        splice(c, 0, l.n, w, k);
-        free(w);
-    }
-    buf_free(&held);
-}
-
-int composer_paste_again(struct composer *c, size_t back, struct err *e)
-{
-    if (back == 0 || back > c->n_kept || c->inside) {
-        return c->n_kept == 0
-                   ? err_set(e, QE_NOTFOUND, "nothing was pasted yet that is shown as one sign")
-                   : err_set(e, QE_NOTFOUND, "there are %zu pastes, 1 is the last", c->n_kept);
-    }
-    const struct buf *b = &c->kept[c->n_kept - back];
-    return composer_paste(c, b->data, b->len, e);
-}
-
-/* ---- a draft put aside ---------------------------------------------------- */
-
-static void copy_chip(struct buf *to, char **to_name, const struct buf *from, const char *name)
-{
-    buf_add(to, from->data, from->len);
-    *to_name = name ? mem_strdup(name) : NULL;
-}
-
-struct draft *composer_copy(const struct composer *c)
-{
-    struct draft *d = mem_zalloc(sizeof *d);
-    struct line l = line_of(c);
-    d->text = line_copy(&l);
-    d->n = l.n;
-    d->cursor = l.cursor;
-    for (; d->n_chips < c->n_chips; d->n_chips++) {
-        const size_t i = d->n_chips;
-        copy_chip(&d->chips[i], &d->chip_name[i], &c->chips[i], c->chip_name[i]);
-    }
-    return d;
-}
-
-void composer_restore(struct composer *c, const struct draft *d)
-{
-    composer_clear(c);
-    for (; c->n_chips < d->n_chips; c->n_chips++) {
-        const size_t i = c->n_chips;
-        copy_chip(&c->chips[i], &c->chip_name[i], &d->chips[i], d->chip_name[i]);
-    }
-    replace_line(c, d->text, d->n, d->cursor);
 }
 
 /* ---- making -------------------------------------------------------------- */
@@ -1340,7 +1112,7 @@ struct composer *composer_create(bool vi, struct history *h, bool (*wait)(void *
         for (size_t i = 0; i < history_count(h); i++) {
             size_t n = 0;
             const char *s = history_at(h, i);
-            wchar_t *w = widen(s, strlen(s), &n);
+            wchar_t *w = line_widen(s, strlen(s), &n);
             history_w(c->hist_w, &ev, H_ENTER, w);
             free(w);
         }

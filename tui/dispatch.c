@@ -53,6 +53,22 @@ static void escape(struct app *a, bool again)
     }
 }
 
+/* The engine lives in this process: what is under way stops with it. */
+static void suspend(struct app *a)
+{
+    size_t live = 0;
+    for (size_t i = 0; i < a->n_panes; i++) {
+        live += a->panes[i]->in_turn;
+    }
+    if (live > 0 && !a->suspend_told) {
+        a->suspend_arm = true;
+        app_note(a, R_WARN, "%zu answer%s will freeze; ^Z again suspends", live,
+                 live == 1 ? "" : "s");
+    } else {
+        app_suspend(a);
+    }
+}
+
 static void do_action(struct app *a, enum action act, bool was_armed, bool was_esc)
 {
     switch (act) {
@@ -68,7 +84,7 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         a->redraw = true;
         break;
     case ACT_SUSPEND:
-        app_suspend(a);
+        suspend(a);
         break;
     case ACT_PAGE_UP:
     case ACT_PAGE_DOWN:
@@ -312,6 +328,8 @@ void dispatch_key(struct app *a, const struct key *k)
         return;
     }
     a->quit_armed = false;
+    a->suspend_told = a->suspend_arm;
+    a->suspend_arm = false;
     a->asked = a->asking;
     a->asking = false;
     a->last_esc = k->type == K_ESC && k->mods == 0;
