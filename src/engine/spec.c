@@ -11,13 +11,19 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#define WORTH      1.05 /* times faster than not drafting, or it is not done */
+#define WORTH      1.02 /* times faster than not drafting, or it is not done */
 #define KNOW_FIRST 3    /* plain steps before anything else: what a round without drafts costs */
 #define KNOW_AGAIN 512  /* rounds after which that is measured again, and … */
-#define KNOW_CLOSE 32   /* … where drafts win by less than CLOSE times */
+#define KNOW_CLOSE 48   /* … where drafts win by less than CLOSE times */
+#define OLD        24   /* rounds after which it is measured anew, not bettered */
 #define CLOSE      1.3
 #define GO_ON      0.8 /* of what a draft must be worth: others may follow it */
 #define TRY_AGAIN  48  /* rounds without MTP drafts after which one is made, to learn */
+#define TRIAL      16  /* rounds without drafts until some are tried, the first time … */
+#define TRIAL_MOST 512 /* … and after many that did not pay */
+#define AT_LEAST   0.9 /* of what was thought, or a trial has shown something */
+#define TRIAL_ROWS 8   /* drafts of one sequence in a trial */
+#define NO_TRIAL   8   /* rounds until it is looked again whether there is something to try */
 
 int spec_mode_of(const char *word)
 {
@@ -88,6 +94,7 @@ int spec_init(struct spec *s, const struct spec_opts *o, const struct engine *g,
     s->chain = smaller(s->most, info->max_draft);
     cost_init(&s->cost, g);
     leads_init(&s->leads);
+    s->patience = TRIAL;
     return 0;
 }
 
@@ -197,8 +204,8 @@ static double speed(const struct spec *s, const struct plan *p)
                 seqs++;
             }
         }
-        read = cost_context(&s->cost, read * s->cost.guess.draft);
-        drafts += seqs > 0 ? (double)chance * (cost_draft(&s->cost, seqs) + read) : 0;
+        read *= s->cost.guess.draft;
+        drafts += seqs > 0 ? (double)chance * cost_draft(&s->cost, seqs, read) : 0;
     }
     for (int i = 0; i < p->n; i++) {
         double readers = 1;
@@ -209,7 +216,7 @@ static double speed(const struct spec *s, const struct plan *p)
         }
         context += readers * p->context[i];
     }
-    const double seconds = drafts + cost_step(&s->cost, rows) + cost_context(&s->cost, context);
+    const double seconds = drafts + cost_step(&s->cost, rows, context);
     return seconds > 0 ? tokens / seconds : 0;
 }
 
@@ -269,50 +276,94 @@ static void fixed(const struct spec *s, struct spec_part *p, const struct offer 
 static double row_seconds(const struct spec *s, const struct plan *p, int i)
 {
     int rows = p->n;
+    double first = 0, more = 0; /* context that the pending tokens read, and drafts */
     for (int k = 0; k < p->n; k++) {
         rows += p->rows[k];
+        first += p->context[k];
+        more += (double)p->rows[k] * p->context[k];
     }
-    const int last = rows > p->n ? rows : p->n + 1;
-    const double each =
-        (cost_step(&s->cost, last) - cost_step(&s->cost, p->n)) / (double)(last - p->n);
-    return each + (s->cost.guess.shared ? 0 : cost_context(&s->cost, p->context[i]));
+    if (rows == p->n) {
+        rows++;
+        more = p->context[i];
+    }
+    more = s->cost.guess.shared ? 0 : more;
+    return (cost_step(&s->cost, rows, first + more) - cost_step(&s->cost, p->n, first)) /
+           (double)(rows - p->n);
+}
+
+/* The better source for each sequence and as many rows as pay; returns how many times as
+ * fast as without drafts that is. */
+static double choose(const struct spec *s, struct plan *plan, const struct offer *o, int least)
+{
+    for (int i = 0; i < plan->n; i++) {
+        const double by_mtp = alone(s, &o[i].mtp, true, plan->context[i]);
+        const double by_text = alone(s, &o[i].suffix, false, plan->context[i]);
+        plan->mtp[i] = by_mtp > by_text;
+        plan->curve[i] = plan->mtp[i] ? &o[i].mtp : &o[i].suffix;
+    }
+    memset(plan->rows, 0, sizeof plan->rows);
+    const double idle = speed(s, plan), best = hand_out(s, plan, least);
+    return idle > 0 ? best / idle : 0;
+}
+
+/* Drafts did not seem to pay for a while. What was measured may be wrong, and nothing would
+ * show it: they are made as if only guesses were known, and their width is measured anew. */
+static bool trial(struct spec *s, struct plan *plan, const struct offer *o)
+{
+    bool some = false;
+    for (int i = 0; i < plan->n; i++) {
+        some |= plan->curve[i]->most > 0;
+    }
+    s->undrafted += some;
+    s->drafted = 0;
+    if (!some || s->undrafted < s->patience) {
+        return false;
+    }
+    s->cost.hope = true;
+    s->trying = choose(s, plan, o, 0) >= WORTH;
+    s->cost.hope = false;
+    for (int i = 0; s->trying && i < plan->n; i++) {
+        plan->rows[i] = smaller(plan->rows[i], TRIAL_ROWS);
+    }
+    s->undrafted = s->trying ? 0 : s->patience - NO_TRIAL;
+    s->patience = s->trying ? smaller(2 * s->patience, TRIAL_MOST) : s->patience;
+    return s->trying;
 }
 
 /* As many as pay. */
-static void measured(const struct spec *s, struct spec_part *p, const struct offer *o, int n)
+static void measured(struct spec *s, struct spec_part *p, const struct offer *o, int n)
 {
     struct plan plan = {.n = n};
-    bool probe = false;
     double context = 0;
     for (int i = 0; i < n; i++) {
-        const double by_mtp = alone(s, &o[i].mtp, true, p[i].context);
-        const double by_text = alone(s, &o[i].suffix, false, p[i].context);
-        plan.mtp[i] = by_mtp > by_text;
         plan.context[i] = p[i].context;
         context += p[i].context;
-        plan.curve[i] = plan.mtp[i] ? &o[i].mtp : &o[i].suffix;
-        probe |= s->mtp && p[i].q->quiet >= TRY_AGAIN && o[i].mtp.most > 0;
     }
-    const struct plan none = plan;
-    const double idle = speed(s, &none), best = hand_out(s, &plan, s->free ? 0 : n);
+    const double gain = choose(s, &plan, o, s->free ? 0 : n);
     const uint64_t old = s->cost.round - s->cost.step[n].when;
     if (s->free && (s->cost.step[n].n < KNOW_FIRST || !cost_knows_depth(&s->cost, context / n) ||
-                    old > (best < CLOSE * idle ? KNOW_CLOSE : KNOW_AGAIN))) {
+                    old > (gain < CLOSE ? KNOW_CLOSE : KNOW_AGAIN))) {
         memset(plan.rows, 0, sizeof plan.rows);
-    } else if (s->free && best < WORTH * idle) {
+    } else if (s->free && gain < WORTH && !trial(s, &plan, o)) {
         memset(plan.rows, 0, sizeof plan.rows);
-        for (int i = 0; probe && i < n; i++) {
+        for (int i = 0; s->mtp && i < n; i++) {
             if (p[i].q->quiet >= TRY_AGAIN && o[i].mtp.most > 0) {
                 plan.mtp[i] = true;
                 plan.rows[i] = 1;
                 break; /* one at a time */
             }
         }
+    } else if (gain >= WORTH) {
+        s->undrafted = 0;
+        s->drafted++;
+        s->patience = s->drafted >= TRIAL ? TRIAL : s->patience;
     }
+    struct plan none = plan;
+    memset(none.rows, 0, sizeof none.rows);
+    const double fast = gain > 1 ? gain * speed(s, &none) : speed(s, &none);
     for (int i = 0; i < n; i++) {
-        const double row = row_seconds(s, &plan, i), fast = best > idle ? best : idle;
-        const double next = row + cost_draft(&s->cost, 1) +
-                            cost_context(&s->cost, p[i].context * s->cost.guess.draft);
+        const double row = row_seconds(s, &plan, i);
+        const double next = row + cost_draft(&s->cost, 1, p[i].context * s->cost.guess.draft);
         p[i].least = leads_worth(&s->leads, GO_ON * next * fast / (double)p[i].q->ladder.right);
         p[i].last = leads_worth(&s->leads, row * fast);
         p[i].ceiling = plan.rows[i];
@@ -349,8 +400,7 @@ static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n,
     }
     if (rc == 0) {
         const double each = clock_seconds(clock_now(clock_main()) - start) / steps;
-        cost_add(&s->cost.draft[k], cost_bare(&s->cost, each, context * s->cost.guess.draft),
-                 s->cost.round);
+        cost_add_draft(&s->cost, k, context * s->cost.guess.draft, each);
     }
     return rc;
 }
@@ -377,6 +427,7 @@ int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, str
     struct offer o[COST_ROWS];
     n = n < COST_ROWS ? n : COST_ROWS; /* as promised; compilers cannot know it */
     s->cost.round++;
+    s->trying = false;
     if (s->own) {
         own_drafts(g, p, n);
         return 0;
@@ -478,8 +529,14 @@ void spec_learn(struct spec *s, const struct spec_part *p, int n, const int *acc
         }
         count_part(stats[i], &p[i], accepted[i]);
     }
+    /* What a trial finds to be cheaper than thought is measured anew. */
+    struct cost_mean *m = &s->cost.step[rows];
     if (rows == n) {
         cost_plain(&s->cost, n, context, step_s);
     }
-    cost_add(&s->cost.step[rows], cost_bare(&s->cost, step_s, context), s->cost.round);
+    const bool cheap = s->trying && step_s < AT_LEAST * cost_step(&s->cost, rows, context);
+    if (cheap || (rows == n && s->cost.round - m->when > OLD)) {
+        m->n = 0;
+    }
+    cost_add_step(&s->cost, rows, context, step_s);
 }

@@ -38,6 +38,10 @@ struct spec {
     int chain; /* … that the MTP layer can chain, at most as many */
     struct cost cost;
     struct leads leads;
+    int undrafted; /* rounds without drafts where there were some to make, and … */
+    int drafted;   /* rounds with drafts since */
+    int patience;  /* … so many until they are tried whatever was measured */
+    bool trying;   /* this round is such a trial */
 };
 
 /* QE_UNSUPPORTED: a drafter was named that this engine cannot serve; auto then means
