@@ -94,6 +94,46 @@ key C-d
 wait_for '^rc=0'
 result 'four at most; what is at work or queued is not closed'
 
+# ---- messages that wait ----
+begin 80 24
+say forever
+wait_for 'word3 '
+for m in one two three four; do
+    say "$m"
+    wait_for "queued [1-4]: \"$m\""
+done
+must 'queued 1: "one"'
+ctrl_x q
+wait_for 'queue +Enter edits  d drops'
+must '^ > four$'
+key Up
+wait_for '^ > three'
+key M-Up
+wait_for 'queued 2: "three"'
+must 'queued 3: "two"'
+key d
+wait_for 'dropped; it is in the history'
+wait_not 'three'
+wait_for '^ > two'
+key Up
+wait_for '^ > one'
+key Enter
+wait_for '^ > one'
+wait_not 'd drops'
+must 'queued 1: "two"'
+key C-u
+key Escape
+wait_for 'held 2'
+must 'Enter sends what is held'
+key Enter
+wait_for 'got 3 bytes'
+wait_for 'got 4 bytes'
+ctrl_x q
+wait_for 'no message is queued'
+key C-d
+wait_for '^rc=0'
+result 'the queue: edit, move, drop'
+
 # ---- not saved ----
 full=$tmp/full
 begin 80 24 FAKE_FULL="$full"

@@ -24,7 +24,17 @@ struct message {
     struct buf shown, full;
 };
 
-enum overlay { OV_NONE, OV_HELP, OV_HISTORY, OV_FIND, OV_SESSIONS, OV_STATS, OV_PALETTE, OV_FILES };
+enum overlay {
+    OV_NONE,
+    OV_HELP,
+    OV_HISTORY,
+    OV_QUEUE,
+    OV_FIND,
+    OV_SESSIONS,
+    OV_STATS,
+    OV_PALETTE,
+    OV_FILES
+};
 
 #define PANES_MAX   TILES_MAX
 #define RECENT_MOST 8
@@ -277,6 +287,16 @@ void find_step(struct app *a, int dir);
 void find_close(struct pane *p);
 /* Over the activity rule. */
 void find_draw(const struct app *a, int y);
+
+/* queue.c: the messages that wait */
+/* Opens their list, or closes it. */
+void queue_open(struct app *a);
+/* As overlay_list. */
+size_t queue_list(const struct app *a, const char **entry, const char **help, size_t max);
+/* Keys of the list; true when it was one. */
+bool queue_key(struct app *a, const struct key *k);
+/* Takes the i-th into the composer, before what is written there. */
+void queue_edit(struct app *a, size_t i);
 
 /* sessions.c: the stored conversations, as a tree with their branches */
 /* Gives the keys to the list (OV_SESSIONS), which is read anew; closes it when it has them. */

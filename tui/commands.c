@@ -694,6 +694,9 @@ bool command_run(struct app *a, const char *line, size_t n)
     case ACT_SESSIONS:
         sessions_open(a);
         break;
+    case ACT_QUEUE:
+        queue_open(a);
+        break;
     case ACT_PANE_BELOW:
     case ACT_PANE_BESIDE:
         (void)panes_split(a, act->act == ACT_PANE_BESIDE);

@@ -132,6 +132,9 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
     case ACT_UNQUEUE:
         submit_take_back(a);
         break;
+    case ACT_QUEUE:
+        queue_open(a);
+        break;
     case ACT_HISTORY:
         a->overlay = OV_HISTORY;
         a->pick = 0;

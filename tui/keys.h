@@ -41,6 +41,7 @@ enum action {
     ACT_EOF,
     ACT_EDITOR,
     ACT_UNQUEUE,
+    ACT_QUEUE,
     ACT_HISTORY,
     ACT_UNDO_EDIT,
     ACT_LIBEDIT, /* a key that the line editor handles; listed only */

@@ -36,6 +36,8 @@ size_t overlay_list(struct app *a, const char **entry, const char **help, size_t
     size_t n = 0;
     if (a->overlay == OV_HISTORY) {
         n = list_history(a, entry, help, max);
+    } else if (a->overlay == OV_QUEUE) {
+        n = queue_list(a, entry, help, max);
     }
     if (n && a->pick >= n) {
         a->pick = n - 1;
@@ -73,6 +75,9 @@ static bool list_key(struct app *a, const struct key *k)
     }
     if (a->overlay == OV_SESSIONS) {
         return sessions_key(a, k);
+    }
+    if (a->overlay == OV_QUEUE) {
+        return queue_key(a, k);
     }
     if (a->overlay != OV_HISTORY) {
         return false;

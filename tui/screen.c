@@ -109,7 +109,8 @@ static void draw_list(struct app *a, const struct layout *l)
     const int bar = bar_row(l);
     int most = l->body.rows - 1 < LIST_MAX ? l->body.rows - 1 : LIST_MAX;
     size_t n = most > 0 ? overlay_list(a, entry, help, (size_t)most) : 0;
-    const bool asks = a->overlay == OV_HISTORY;
+    const bool queue = a->overlay == OV_QUEUE;
+    const bool asks = a->overlay == OV_HISTORY || queue;
     if (n == 0 && !asks) {
         return;
     }
@@ -140,14 +141,17 @@ static void draw_list(struct app *a, const struct layout *l)
     }
     if (asks) {
         char label[160];
-        snprintf(label, sizeof label, " history: %.100s ", a->query.data ? a->query.data : "");
+        const char *hint = queue ? "Enter edits  d drops  Alt-Up Alt-Down move  Esc closes"
+                                 : "Up Down choose  Enter takes  Esc closes";
+        snprintf(label, sizeof label, " %s%.100s ",
+                 queue ? "queue" : "history: ", queue || !a->query.data ? "" : a->query.data);
         text_blank(&a->theme, bar, 0, COLS);
         int x = text_put(&a->theme, bar, 0, COLS, R_STRONG, label);
         if (n == 0) {
-            (void)text_put(&a->theme, bar, x + 1, COLS, R_WARN, "nothing found");
-        } else if (x + 40 < COLS) {
-            (void)text_put(&a->theme, bar, x + 1, COLS, R_DIM,
-                           "Up Down choose  Enter takes  Esc closes");
+            (void)text_put(&a->theme, bar, x + 1, COLS, R_WARN,
+                           queue ? "all were sent" : "nothing found");
+        } else if (x + 1 + text_cells(hint, strlen(hint)) < COLS) {
+            (void)text_put(&a->theme, bar, x + 1, COLS, R_DIM, hint);
         }
     }
 }

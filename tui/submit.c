@@ -103,14 +103,5 @@ void submit_take_back(struct app *a)
         app_note(a, R_WARN, "no message is queued");
         return;
     }
-    struct message m = a->cur->queue[--a->cur->n_queue];
-    struct buf draft = BUF_INIT;
-    composer_text(a->cur->composer, &draft);
-    if (draft.len) { /* nothing typed is lost */
-        buf_addc(&m.full, '\n');
-        buf_add(&m.full, draft.data, draft.len);
-    }
-    composer_set(a->cur->composer, m.full.data, m.full.len);
-    buf_free(&draft);
-    message_free(&m);
+    queue_edit(a, a->cur->n_queue - 1);
 }
