@@ -287,6 +287,11 @@ int catalog_open(const char *path, struct catalog **out, struct err *e)
     if (rc < 0) {
         goto fail;
     }
+    struct stat st;
+    if (stat(path, &st) == 0) {
+        c->dev = st.st_dev;
+        c->ino = st.st_ino;
+    }
     *out = c;
     return 0;
 fail:
@@ -302,6 +307,18 @@ void catalog_close(struct catalog *c)
         free(c->fixed);
         free(c);
     }
+}
+
+int catalog_in_place(const struct catalog *c, struct err *e)
+{
+    struct stat st;
+    if (stat(c->path, &st) < 0) {
+        return err_sys(e, QE_IO, errno, "%s is gone (bring its folder back)", c->path);
+    }
+    if (st.st_dev != c->dev || st.st_ino != c->ino) {
+        return err_set(e, QE_NOTFOUND, "%s is not the file any more that was opened", c->path);
+    }
+    return 0;
 }
 
 /* ---- writing ---- */

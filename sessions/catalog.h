@@ -24,6 +24,9 @@ struct catalog;
  * file is left as it is. */
 int catalog_open(const char *path, struct catalog **out, struct err *e);
 void catalog_close(struct catalog *c);
+/* Whether the file that is open is still the one at its path: what is written to one that was
+ * deleted is lost without a word. QE_IO: nothing is there; QE_NOTFOUND: another one is. */
+int catalog_in_place(const struct catalog *c, struct err *e);
 /* A copy of it in memory, its log included, that can only be read: for a disk that is full
  * or cannot be written. why goes into messages of what would write. */
 int catalog_open_fixed(const char *path, const char *why, struct catalog **out, struct err *e);

@@ -2,6 +2,7 @@
 #define QUASAR_SESSIONS_CATALOG_SQL_H
 
 #include <sqlite3.h>
+#include <sys/types.h>
 
 #include "sessions/catalog.h"
 
@@ -10,6 +11,8 @@ struct catalog {
     sqlite3 *db;
     char *path;
     char *fixed; /* why it can only be read; NULL: it can be written */
+    dev_t dev;   /* of the file that is open … */
+    ino_t ino;
 };
 
 /* The last failure of the connection as a status and a message. */

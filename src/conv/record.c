@@ -184,13 +184,53 @@ static void give_up(struct record *r, const struct err *e)
     r->store = NULL;
 }
 
+/* The conversation is not in the catalogue: what is in memory begins it anew. */
+static void begin_anew(struct record_chat *c)
+{
+    lock_release(c->lock);
+    c->lock = NULL;
+    c->conv = 0;
+    c->last = 0;
+    for (struct record_row *w = c->rows; w; w = w->next) {
+        w->id = 0;
+        w->after = 0;
+        w->changed = true;
+    }
+}
+
+/* The folder may have been deleted under the open catalogue, or another one be there now. */
+static int find_catalog(struct record *r, struct record_chat *c, struct err *e)
+{
+    int rc = catalog_in_place(store_catalog(r->store), e);
+    if (rc == QE_NOTFOUND) {
+        struct store *s = NULL;
+        rc = store_open(r->dir, r->budget, &s, &r->notice, e);
+        if (rc == 0 && store_fixed(s)) {
+            rc = err_set(e, QE_IO, "%s", store_fixed(s));
+            store_close(s);
+        } else if (rc == 0) {
+            store_close(r->store);
+            r->store = s;
+            r->generation++;
+        }
+    }
+    if (rc == 0 && c->generation != r->generation) {
+        if (c->conv > 0) {
+            begin_anew(c);
+        }
+        c->generation = r->generation;
+    }
+    return rc;
+}
+
 static bool write_rows(struct record *r, struct record_chat *c)
 {
     if (!r->store) {
         return false;
     }
     struct err e = ERR_INIT;
-    int rc = put_all(r, c, &e);
+    int rc = find_catalog(r, c, &e);
+    rc = rc < 0 ? rc : put_all(r, c, &e);
     if (rc == QE_FORMAT) {
         struct err why = ERR_INIT;
         if (store_repair(r->store, &r->notice, &why) < 0) {
@@ -201,14 +241,7 @@ static bool write_rows(struct record *r, struct record_chat *c)
     }
     if (rc == QE_NOTFOUND) {
         /* removed by another process, or not among what could be saved: it begins anew */
-        lock_release(c->lock);
-        c->lock = NULL;
-        c->conv = 0;
-        for (struct record_row *w = c->rows; w; w = w->next) {
-            w->id = 0;
-            w->after = 0;
-            w->changed = true;
-        }
+        begin_anew(c);
         rc = put_all(r, c, &e);
     }
     c->saved = rc == 0;
@@ -230,7 +263,9 @@ static bool write_rows(struct record *r, struct record_chat *c)
 
 void record_open(struct record *r, const char *dir, uint64_t budget, const char *directory)
 {
-    *r = (struct record){.directory = directory, .wanted = dir != NULL, .why = ERR_INIT};
+    *r = (struct record){
+        .directory = directory, .wanted = dir != NULL, .budget = budget, .why = ERR_INIT};
+    r->dir = dir ? mem_strdup(dir) : NULL;
     if (dir && store_open(dir, budget, &r->store, &r->notice, &r->why) < 0) {
         r->store = NULL;
         buf_printf(&r->notice, "conversations are not saved this time: %s\n", r->why.msg);
@@ -247,6 +282,8 @@ void record_close(struct record *r)
     store_close(r->store);
     r->store = NULL;
     buf_free(&r->notice);
+    free(r->dir);
+    r->dir = NULL;
 }
 
 static bool same(const char *a, const char *b)

@@ -17,6 +17,9 @@ struct record {
     const char *directory; /* where new conversations are begun; borrowed; may be NULL */
     bool wanted;           /* what is said is to be kept, even if that is not possible */
     struct err why;        /* the last time that something could not be written */
+    char *dir;             /* of the store */
+    uint64_t budget;       /* … as it was opened with */
+    unsigned generation;   /* how often another catalogue took the place of the one before */
     bool failing;          /* told already; what was said waits in memory */
     struct buf notice;     /* lines for the user; whoever posts them empties it */
 };
@@ -32,6 +35,7 @@ struct record_chat {
     struct record_row *rows; /* oldest first: what waits, and the turn under way */
     struct record_row *user, *answer;
     struct record_row *leaf; /* the conversation stands after it, once it is stored */
+    unsigned generation;     /* of the catalogue that conv and last are of */
     bool saved;              /* everything said so far is on disk */
     int64_t saved_at;        /* when something was written last; 0: never */
     bool lost;               /* something was said that was to be kept and is not even waiting */

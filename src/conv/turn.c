@@ -281,8 +281,8 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     memset(&u->said.thought, 0, sizeof u->said.thought);
     memset(&u->ids, 0, sizeof u->ids);
     u->logprobs = NULL;
-    struct post_item it = {
-        .ev = {.kind = CE_END, .chat = t, .reason = reason, .code = u->code}, .result = res};
+    struct post_item it = {.ev = {.kind = CE_END, .chat = t, .reason = reason, .code = u->code},
+                           .result = res};
     buf_adds(&it.ev.text, why ? why : "");
     turn_fini(u);
     chat_publish(t);
@@ -686,6 +686,7 @@ void chat_work_resume(struct chat *t, struct resume *r)
     t->record = (struct record_chat){.lock = r->lock,
                                      .conv = r->conv,
                                      .last = r->last,
+                                     .generation = t->conv->record.generation,
                                      .model = r->model,
                                      .system = r->system,
                                      .saved = true};

@@ -297,6 +297,68 @@ static void branches_of_one_conversation(void **state)
     conv_close(c);
 }
 
+/* The folder goes while the conversation runs, and comes back; then another takes its place. */
+static void a_folder_that_goes(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.save = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    struct view_chat v;
+    char dir[256];
+    char away[280];
+    snprintf(dir, sizeof dir, "%s/quasar", state_home);
+    snprintf(away, sizeof away, "%s.away", dir);
+    say("Yes.<|im_end|>");
+    ask(c, t, "One?", &h);
+    heard_fini(&h);
+    chat_view(t, &v);
+    assert_true(v.saved);
+    const int64_t id = v.conversation;
+    assert_int_equal(rename(dir, away), 0);
+    ask(c, t, "Two?", &h);
+    assert_non_null(strstr(TEXT(h.notice), "is gone"));
+    heard_fini(&h);
+    chat_view(t, &v);
+    assert_false(v.saved);
+    assert_int_equal(access(dir, F_OK), -1); /* nobody makes an empty one in its place */
+    assert_int_equal(rename(away, dir), 0);
+    ask(c, t, "Three?", &h);
+    heard_fini(&h);
+    chat_view(t, &v);
+    assert_true(v.saved);
+    assert_int_equal(v.conversation, id);
+    char path[300];
+    snprintf(path, sizeof path, "%s/catalog.db", dir);
+    struct catalog *cat = NULL;
+    struct rows rows = {0};
+    assert_int_equal(catalog_open(path, &cat, NULL), 0);
+    assert_int_equal(catalog_turns(cat, id, add_row, &rows, NULL), 0);
+    assert_non_null(strstr(rows.all.data, "user|Two?"));
+    assert_non_null(strstr(rows.all.data, "user|Three?"));
+    catalog_close(cat);
+    buf_free(&rows.all);
+    /* a new one */
+    snprintf(away, sizeof away, "%s.old", dir);
+    assert_int_equal(rename(dir, away), 0);
+    assert_int_equal(catalog_open(path, &cat, NULL), 0);
+    catalog_close(cat);
+    ask(c, t, "Four?", &h);
+    heard_fini(&h);
+    chat_view(t, &v);
+    assert_true(v.saved);
+    assert_int_equal(catalog_open(path, &cat, NULL), 0);
+    memset(&rows, 0, sizeof rows);
+    assert_int_equal(catalog_turns(cat, v.conversation, add_row, &rows, NULL), 0);
+    assert_non_null(strstr(rows.all.data, "user|Four?"));
+    catalog_close(cat);
+    buf_free(&rows.all);
+    conv_close(c);
+}
+
 /* Waits until a chat's draft is on disk as it should be. */
 static void draft_becomes(struct conv *c, int64_t id, int64_t tip, const char *want)
 {
@@ -914,6 +976,7 @@ int main(void)
         cmocka_unit_test(a_rewound_chat_branches),
         cmocka_unit_test(branches_of_one_conversation),
         cmocka_unit_test(drafts_of_branches),
+        cmocka_unit_test(a_folder_that_goes),
         cmocka_unit_test(a_rewound_chat_without_a_disk),
         cmocka_unit_test(a_chat_goes_to_another_conversation),
         cmocka_unit_test(named_pinned_and_forgotten),
