@@ -33,7 +33,7 @@ wait_not 'second draft'
 result 'two conversations beside each other, each with its draft'
 
 say forever
-wait_for 'word9 '
+wait_for 'word[0-9]+ '
 must 'Esc stops \[2\]'
 ctrl_x o
 wait_for '^ > first draft'
@@ -59,7 +59,7 @@ wait_for '▸\[4\] new conversation'
 ctrl_x 3
 wait_for 'there are 4 panes already'
 say forever
-wait_for 'word3 '
+wait_for 'word[0-9]+ '
 ctrl_x 1
 wait_not '\[1\]'
 must 'word'
@@ -70,7 +70,7 @@ wait_for 'this is the only pane'
 ctrl_x 3
 wait_for '▸\[2\]'
 say forever
-wait_for 'word3 '
+wait_for 'word[0-9]+ '
 ctrl_x o
 ctrl_x 1
 wait_for 'the model is at work in pane 2'
@@ -97,7 +97,7 @@ result 'four at most; what is at work or queued is not closed'
 # ---- messages that wait ----
 begin 80 24
 say forever
-wait_for 'word3 '
+wait_for 'word[0-9]+ '
 for m in one two three four; do
     say "$m"
     wait_for "queued [1-4]: \"$m\""

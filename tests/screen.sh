@@ -145,7 +145,7 @@ result 'rows being read do not move'
 
 # ---- commands, help, history ----
 text /ex
-wait_for '/export +write the conversation'
+wait_for '/export +write md, txt or json'
 key C-u
 text '/xyzzy'
 wait_for '^ > /xyzzy'

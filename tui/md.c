@@ -740,6 +740,13 @@ static bool scan_line(struct md *m, size_t *cut)
     return can_cut;
 }
 
+void md_forget(struct md *m)
+{
+    text_rows_free(&m->rows);
+    m->rows = (struct text_rows){0};
+    m->width = 0;
+}
+
 const struct text_rows *md_layout(struct md *m, const struct theme *th, int width)
 {
     if (width != m->width) {

@@ -22,5 +22,7 @@ void md_add(struct md *m, const char *p, size_t n);
 const struct buf *md_source(const struct md *m);
 /* Rows at a width; valid until the next call. No row for an empty text. */
 const struct text_rows *md_layout(struct md *m, const struct theme *th, int width);
+/* Gives the memory of the rows back; the next layout makes them anew. */
+void md_forget(struct md *m);
 
 #endif

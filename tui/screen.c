@@ -258,8 +258,12 @@ static void draw_below(const struct app *a, const struct pane *p, const struct r
     snprintf(s, sizeof s, " %s %d %s row%s%s, %s follows ", theme_glyph(&a->theme, G_DOWN), n,
              fresh > 0 ? "new" : "more", n == 1 ? "" : "s", fresh > 0 ? " below" : "",
              p->focus ? "G" : "^End");
+    if (n < 0) {
+        snprintf(s, sizeof s, " %s more below, %s follows ", theme_glyph(&a->theme, G_DOWN),
+                 p->focus ? "G" : "^End");
+    }
     int w = text_cells(s, strlen(s));
-    if (w > r->cols) {
+    if (w > r->cols && n > 0) {
         snprintf(s, sizeof s, " %s %d ", theme_glyph(&a->theme, G_DOWN), n);
         w = text_cells(s, strlen(s));
     }
@@ -288,7 +292,7 @@ static void draw_pane(struct app *a, const struct layout *l, size_t i)
         return;
     }
     p->below = transcript_draw(p->transcript, &a->theme, r.y, r.x, r.rows, r.cols);
-    if (p->below > 0) {
+    if (p->below != 0) {
         draw_below(a, p, &r);
     }
 }

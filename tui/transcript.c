@@ -11,6 +11,10 @@
 #include "base/mem.h"
 #include "tui/md.h"
 
+#define NEAR      32     /* blocks before and after the view whose rows are kept */
+#define COUNT_ALL 64     /* blocks of a conversation whose rows are always counted */
+#define ROWS_MOST 100000 /* that are counted */
+
 enum kind { B_USER, B_MODEL, B_NOTICE };
 
 struct block {
@@ -32,7 +36,9 @@ struct block {
     struct text_rows head; /* header and thought; the whole block but for B_MODEL's answer */
     struct text_rows tail; /* note and the blank row */
     const struct text_rows *body;
-    int width; /* of the cache; 0: none */
+    int width;      /* of the cache; 0: none */
+    size_t rows;    /* how many it has … */
+    int rows_width; /* … at this width, also without the cache; 0: not known */
     /* what was looked for in it */
     struct search_hits head_hits, body_hits;
     unsigned searched; /* serial of that search */
@@ -78,6 +84,26 @@ static void block_free(struct block *b)
     search_hits_free(&b->head_hits);
     search_hits_free(&b->body_hits);
     free(b);
+}
+
+/* What it says changed. */
+static void stale(struct block *b)
+{
+    b->width = 0;
+    b->rows_width = 0;
+}
+
+/* Gives the cache back; how many rows there are stays known. */
+static void forget_rows(struct block *b)
+{
+    text_rows_free(&b->head);
+    text_rows_free(&b->tail);
+    b->head = b->tail = (struct text_rows){0};
+    if (b->answer) {
+        md_forget(b->answer);
+    }
+    b->body = NULL;
+    b->width = 0;
 }
 
 void transcript_clear(struct transcript *t)
@@ -151,7 +177,7 @@ void transcript_thought(struct transcript *t, const char *p, size_t n)
     struct block *b = growing(t);
     if (b) {
         buf_add(&b->thought, p, n);
-        b->width = 0;
+        stale(b);
     }
 }
 
@@ -163,7 +189,7 @@ void transcript_thought_facts(struct transcript *t, bool over, double seconds, i
         b->thought_s = seconds;
         b->thought_tokens = tokens;
         b->unfolded = over ? t->show_thoughts : true;
-        b->width = 0;
+        stale(b);
     }
 }
 
@@ -181,7 +207,7 @@ void transcript_text(struct transcript *t, const char *p, size_t n)
     }
     if (n) {
         md_add(b->answer, p, n);
-        b->width = 0;
+        stale(b);
     }
 }
 
@@ -192,7 +218,7 @@ void transcript_end(struct transcript *t, enum role role, const char *note)
         b->open = false;
         b->note_role = role;
         snprintf(b->note, sizeof b->note, "%s", note);
-        b->width = 0;
+        stale(b);
     }
 }
 
@@ -208,7 +234,7 @@ void transcript_show_thoughts(struct transcript *t, bool show)
     t->show_thoughts = show;
     for (size_t i = 0; i < t->n; i++) {
         t->block[i]->unfolded = show || (t->block[i]->open && !t->block[i]->thought_over);
-        t->block[i]->width = 0;
+        stale(t->block[i]);
     }
 }
 
@@ -404,12 +430,16 @@ static void block_layout(struct block *b, const struct theme *th, int width)
         break;
     }
     text_rows_end(&b->tail, true); /* the blank row between blocks */
+    b->rows = b->head.n_rows + (b->body ? b->body->n_rows : 0) + b->tail.n_rows;
+    b->rows_width = width;
 }
 
 static size_t block_height(struct block *b, const struct theme *th, int width)
 {
-    block_layout(b, th, width);
-    return b->head.n_rows + (b->body ? b->body->n_rows : 0) + b->tail.n_rows;
+    if (b->rows_width != width) {
+        block_layout(b, th, width);
+    }
+    return b->rows;
 }
 
 /* Marks the matches of row i over what was drawn at x; shown: the number of the one that
@@ -489,16 +519,30 @@ static void step_up(struct transcript *t, const struct theme *th, int width, siz
     }
 }
 
-/* Rows from (block, row) to the end; the last blank row does not count. */
+/* Rows from (block, row) to the end, as far as `most` of them; the last blank row does not
+ * count. */
 static size_t rows_from(struct transcript *t, const struct theme *th, int width, size_t block,
-                        size_t row)
+                        size_t row, size_t most)
 {
     size_t sum = 0;
-    for (size_t i = block; i < t->n; i++) {
+    for (size_t i = block; i < t->n && sum <= most + row + 1; i++) {
         sum += block_height(t->block[i], th, width);
     }
     sum = sum > row ? sum - row : 0;
     return sum > 0 ? sum - 1 : 0;
+}
+
+/* The same; -1: a long conversation has blocks there that were never on the screen. */
+static int rows_known(struct transcript *t, const struct theme *th, int width, size_t block,
+                      size_t row)
+{
+    for (size_t i = block; i < t->n && t->n > COUNT_ALL; i++) {
+        if (t->block[i]->rows_width != width) {
+            return -1;
+        }
+    }
+    const size_t n = rows_from(t, th, width, block, row, ROWS_MOST);
+    return n < ROWS_MOST ? (int)n : ROWS_MOST;
 }
 
 /* A scroll that was asked for is carried out by the next drawing, which knows
@@ -524,10 +568,10 @@ void transcript_scroll(struct transcript *t, int rows)
         }
         t->top_block--;
         struct block *b = t->block[t->top_block];
-        if (b->width == 0) {
+        if (b->rows_width == 0) {
             break; /* never laid out: its first row is near enough */
         }
-        t->top_row = b->head.n_rows + (b->body ? b->body->n_rows : 0) + b->tail.n_rows;
+        t->top_row = b->rows;
     }
     if (rows > 0 && !t->follow) {
         t->top_row += (size_t)rows;
@@ -564,7 +608,7 @@ static void settle(struct transcript *t, const struct theme *th, int height, int
             t->top_row -= block_height(t->block[t->top_block], th, width);
             t->top_block++;
         }
-        if (!t->follow && rows_from(t, th, width, t->top_block, t->top_row) <= h) {
+        if (!t->follow && rows_from(t, th, width, t->top_block, t->top_row, h) <= h) {
             t->follow = true;
         }
     }
@@ -730,14 +774,26 @@ static void note_end(struct transcript *t, const struct theme *th, int width)
         t->seen_row = rows;
         t->fresh = 0;
     } else {
-        const size_t n = rows_from(t, th, width, t->seen_block, t->seen_row);
-        t->fresh = n < 100000 ? (int)n : 100000;
+        const size_t n = rows_from(t, th, width, t->seen_block, t->seen_row, ROWS_MOST);
+        t->fresh = n < ROWS_MOST ? (int)n : ROWS_MOST;
     }
 }
 
 int transcript_fresh_rows(const struct transcript *t)
 {
     return t->fresh;
+}
+
+/* A long conversation keeps the rows of what is near the view, which ends in a block. */
+static void forget_far(struct transcript *t, size_t last)
+{
+    for (size_t i = 0; i < t->n && !t->search; i++) {
+        struct block *b = t->block[i];
+        const bool near = i + NEAR >= t->top_block && i <= last + NEAR;
+        if (b->width && !near && !b->open && i + NEAR < t->n) {
+            forget_rows(b);
+        }
+    }
 }
 
 int transcript_draw(struct transcript *t, const struct theme *th, int y, int x, int height,
@@ -760,7 +816,8 @@ int transcript_draw(struct transcript *t, const struct theme *th, int y, int x, 
     int i = 0;
     for (; i < height && block < t->n; i++) {
         struct block *b = t->block[block];
-        size_t total = block_height(b, th, width);
+        block_layout(b, th, width);
+        const size_t total = b->rows;
         const long shown = t->has_hit && t->hit_block == block ? (long)t->hit_i : -1;
         draw_block_row(b, th, y + i, x, width, row, t->selected == (int)block, row + 1 == total,
                        shown);
@@ -772,7 +829,9 @@ int transcript_draw(struct transcript *t, const struct theme *th, int y, int x, 
     for (int k = i; k < height; k++) {
         text_blank(th, y + k, x, width);
     }
-    return block < t->n ? (int)rows_from(t, th, width, block, row) : 0;
+    const int below = block < t->n ? rows_known(t, th, width, block, row) : 0;
+    forget_far(t, block);
+    return below;
 }
 
 /* ---- selection ----------------------------------------------------------- */
@@ -808,8 +867,7 @@ void transcript_select(struct transcript *t, int dir)
     }
     size_t rows = 0;
     for (size_t b = t->top_block; b < (size_t)t->selected; b++) {
-        const struct block *k = t->block[b];
-        rows += k->head.n_rows + (k->body ? k->body->n_rows : 0) + k->tail.n_rows;
+        rows += t->block[b]->rows;
     }
     rows -= t->top_row < rows ? t->top_row : rows;
     if (t->height > 2 && rows > (size_t)t->height - 2) {
@@ -840,7 +898,7 @@ void transcript_fold(struct transcript *t)
         struct block *b = t->block[i - 1];
         if (b->thought.len) {
             b->unfolded = !b->unfolded;
-            b->width = 0;
+            stale(b);
             return;
         }
         if (t->selected >= 0) {
@@ -857,7 +915,7 @@ void transcript_fold_all(struct transcript *t)
     }
     for (size_t i = 0; i < t->n; i++) {
         t->block[i]->unfolded = !any;
-        t->block[i]->width = 0;
+        stale(t->block[i]);
     }
 }
 

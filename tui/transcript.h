@@ -77,7 +77,8 @@ void transcript_fold_all(struct transcript *t);
 const struct buf *transcript_selected_text(const struct transcript *t);
 const struct buf *transcript_last_answer(const struct transcript *t);
 
-/* Draws height rows from (y, x) on; returns how many rows are hidden below the view. */
+/* Draws height rows from (y, x) on; returns how many rows are hidden below the view, -1:
+ * not known. */
 int transcript_draw(struct transcript *t, const struct theme *th, int y, int x, int height,
                     int width);
 
