@@ -25,12 +25,12 @@ port=$(screen | grep -Eo '127\.0\.0\.1:[0-9]+' | head -1 | cut -d: -f2)
 curl -sN -o "$tmp/stream" "http://127.0.0.1:$port/v1/chat/completions" -A 'claude-cli/9 (x)' -d "$ask" &
 pid=$!
 wait_for 'claude-code .*decode'
-wait_until grep -q word9 "$tmp/stream"
+wait_until grep -q '"content":"9"' "$tmp/stream"
 result "a request is on the screen while it is answered"
 key k
 wait_for 'claude-code .*(failed|cancelled)'
 wait $pid
-grep -q word1 "$tmp/stream" || wrong "nothing was streamed"
+grep -q '"word"' "$tmp/stream" || wrong "nothing was streamed"
 grep -q DONE "$tmp/stream" && wrong "the answer was not cut"
 result "k ends it"
 key F3
