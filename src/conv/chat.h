@@ -102,6 +102,7 @@ struct chat {
     bool system_stored; /* the system prompt is a stored conversation's */
     struct chat_result *last;
     struct buf draft; /* of where it was resumed at */
+    int64_t resumed;  /* the conversation it was told to go on with; 0: none */
 
     /* any thread */
     struct snap view;

@@ -811,6 +811,7 @@ void chat_stop(struct chat *t)
 
 void chat_clear(struct chat *t)
 {
+    t->resumed = 0;
     command(t->conv, CMD_CLEAR, t, NULL);
 }
 

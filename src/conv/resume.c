@@ -237,7 +237,7 @@ static bool is_own(const struct chat *t, int64_t conv)
 {
     struct view_chat v;
     chat_view(t, &v);
-    return v.conversation == conv;
+    return v.conversation == conv || t->resumed == conv; /* the worker may not have seen it yet */
 }
 
 /* tip 0: where it stands. notice is taken when it succeeds. */
@@ -276,6 +276,7 @@ static int resume(struct chat *t, struct store *s, int64_t conv, int64_t tip, st
         r->notice = *notice;
         *notice = (struct buf)BUF_INIT;
     }
+    t->resumed = conv;
     conv_command_resume(t, r);
     return 0;
 }
