@@ -222,7 +222,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     struct turn *u = &t->turn;
     struct job_stats st = {0};
     if (u->job) {
-        st = job_stats(u->job);
+        st = job_stats_until(u->job, (int)u->ids.n);
     }
     if (u->splitting && !u->stopped) {
         split_finish(&u->split, &u->said);
@@ -264,7 +264,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         .reuse = job_reuse_name(st.reuse),
         .reuse_short = job_short_name(st.why),
         .reuse_at = st.why_at,
-        .rounds = (int)u->ids.n < st.rounds ? (int)u->ids.n : st.rounds,
+        .rounds = st.rounds,
         .drafted = st.drafted,
         .accepted = st.accepted,
         .spec = st.spec,

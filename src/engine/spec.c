@@ -505,17 +505,6 @@ static void seq_learn(struct spec *s, struct spec_seq *q, const struct spec_part
     }
 }
 
-static void count_part(struct view_spec *v, const struct spec_part *p, int accepted)
-{
-    const enum view_source src = p->n > 0 ? p->source : VS_NONE;
-    v->rounds[src]++;
-    v->tokens[src] += 1 + (uint64_t)accepted;
-    for (int k = 0; k < p->n; k++) {
-        v->drafted[src][k]++;
-        v->accepted[src][k] += k < accepted;
-    }
-}
-
 void spec_learn(struct spec *s, const struct spec_part *p, int n, const int *accepted,
                 double step_s, struct view_spec *const *stats)
 {
@@ -527,7 +516,7 @@ void spec_learn(struct spec *s, const struct spec_part *p, int n, const int *acc
         if (p[i].q && !s->own) {
             seq_learn(s, p[i].q, &p[i], accepted[i]);
         }
-        count_part(stats[i], &p[i], accepted[i]);
+        view_spec_round(stats[i], p[i].source, p[i].n, accepted[i]);
     }
     /* What a trial finds to be cheaper than thought is measured anew. */
     struct cost_mean *m = &s->cost.step[rows];

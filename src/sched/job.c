@@ -101,6 +101,7 @@ void job_unref(struct job *j)
     free(j->prompt);
     free(j->stop);
     free(j->pending);
+    free(j->rounds);
     free(j);
 }
 
@@ -214,6 +215,45 @@ void job_cancel(struct job *j)
 struct job_stats job_stats(const struct job *j)
 {
     return j->stats;
+}
+
+void job_round(struct job *j, const struct job_round *r)
+{
+    if (j->n_rounds == j->cap_rounds) {
+        j->cap_rounds = j->cap_rounds ? 2 * j->cap_rounds : 64;
+        j->rounds = mem_realloc(j->rounds, j->cap_rounds * sizeof *j->rounds);
+    }
+    j->rounds[j->n_rounds++] = *r;
+}
+
+struct job_stats job_stats_until(const struct job *j, int tokens)
+{
+    struct job_stats st = j->stats;
+    if (tokens >= st.output_tokens) {
+        return st;
+    }
+    st.output_tokens = tokens;
+    st.rounds = tokens > 0; /* the prompt's, which gave the first */
+    st.drafted = st.accepted = 0;
+    st.decode_s = 0;
+    st.spec = (struct view_spec){.draft_s = 0};
+    int have = st.rounds;
+    for (size_t i = 0; i < j->n_rounds && have < tokens; i++) {
+        const struct job_round *r = &j->rounds[i];
+        const int kept = r->tokens < tokens - have ? r->tokens : tokens - have;
+        view_spec_round(&st.spec, (enum view_source)r->source, r->drafts, kept - 1);
+        st.rounds++;
+        st.drafted += r->drafts;
+        st.accepted += kept - 1;
+        st.spec.compared += r->compared;
+        st.spec.differ += r->differ;
+        st.spec.draft_s += (double)r->draft_s;
+        st.spec.verify_s += (double)r->verify_s;
+        st.spec.host_s += (double)r->host_s;
+        st.decode_s += (double)r->draft_s + (double)r->verify_s + (double)r->host_s;
+        have += kept;
+    }
+    return st;
 }
 
 const char *job_error(const struct job *j)

@@ -6,6 +6,13 @@
 #include "base/ring.h"
 #include "sched/sched.h"
 
+/* A decode round, so that figures can be given up to any token. */
+struct job_round {
+    uint8_t source, drafts, tokens; /* tokens that came out */
+    uint16_t compared, differ;
+    float draft_s, verify_s, host_s;
+};
+
 /* One job as the scheduler sees it. Two owners: the submitter and the engine
  * thread; the last to let go frees it. */
 struct job {
@@ -37,6 +44,8 @@ struct job {
     struct tier_fetch *fetch;      /* what it was asked for */
     struct engine_logprob **noted; /* blocks of JOB_NOTED tokens, made when needed */
     int n_noted;
+    struct job_round *rounds; /* then the submitter, as stats */
+    size_t n_rounds, cap_rounds;
 
     /* engine thread until ended, then the submitter */
     int32_t *pending; /* tokens that found the ring full */
@@ -63,6 +72,7 @@ void job_progress(struct job *j, int done);
 /* Where the log probabilities of the token that job_token will bring next go. */
 struct engine_logprob *job_note(struct job *j);
 void job_token(struct job *j, int32_t id);
+void job_round(struct job *j, const struct job_round *r);
 void job_end(struct job *j, enum job_reason reason);
 
 void wake(int fd);

@@ -139,12 +139,23 @@ void round_run(struct engine *g, struct spec *spec, struct slot *const *slots, i
                                         .differ = after.differ - before.differ};
         account(spec, slots, n, &w, kept, &round, cost);
     }
-    const double took = elapsed(start);
-    cost->spec.host_s += took - draft_s - step_s;
+    const double took = elapsed(start), host_s = took - draft_s - step_s;
+    cost->spec.host_s += host_s;
     for (int i = 0; i < n; i++) {
         struct job *j = slots[i]->job;
+        const struct job_round round = {.source = (uint8_t)w.part[i].source,
+                                        .drafts = (uint8_t)w.part[i].n,
+                                        .tokens = (uint8_t)kept[i],
+                                        .compared = (uint16_t)cost->spec.compared,
+                                        .differ = (uint16_t)cost->spec.differ,
+                                        .draft_s = (float)draft_s,
+                                        .verify_s = (float)step_s,
+                                        .host_s = (float)host_s};
+        if (kept[i] > 0) {
+            job_round(j, &round);
+        }
         j->stats.decode_s += took;
-        j->stats.spec.host_s += took - draft_s - step_s;
+        j->stats.spec.host_s += host_s;
         if (rc < 0) {
             j->err = e;
             ends[i] = (struct round_end){true, JR_ERROR};

@@ -206,6 +206,9 @@ const struct engine_logprob *job_logprobs(const struct job *j, int i, int *n);
 /* Ends the job before its next step. Any thread. */
 void job_cancel(struct job *j);
 struct job_stats job_stats(const struct job *j);
+/* Those up to so many tokens of its output: what came of them is counted, the round of the
+ * last one as if nothing had been said after it. */
+struct job_stats job_stats_until(const struct job *j, int tokens);
 /* The message of JR_ERROR. */
 const char *job_error(const struct job *j);
 /* Cancels it when it still runs. */

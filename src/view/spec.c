@@ -2,6 +2,17 @@
 #include "config.h"
 #include "view/spec.h"
 
+void view_spec_round(struct view_spec *v, enum view_source source, int drafts, int accepted)
+{
+    const enum view_source from = drafts > 0 ? source : VS_NONE;
+    v->rounds[from]++;
+    v->tokens[from] += 1 + (uint64_t)accepted;
+    for (int k = 0; k < drafts; k++) {
+        v->drafted[from][k]++;
+        v->accepted[from][k] += k < accepted;
+    }
+}
+
 void view_spec_add(struct view_spec *to, const struct view_spec *more)
 {
     for (int s = 0; s < VS_COUNT; s++) {

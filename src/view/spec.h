@@ -19,6 +19,8 @@ struct view_spec {
                                          everything between */
 };
 
+/* A decode round: so many drafts of the source (0: it counts as NONE's), so many right. */
+void view_spec_round(struct view_spec *v, enum view_source source, int drafts, int accepted);
 /* Adds what `more` has to `to`. */
 void view_spec_add(struct view_spec *to, const struct view_spec *more);
 uint64_t view_spec_drafted(const struct view_spec *v);

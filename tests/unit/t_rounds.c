@@ -120,6 +120,23 @@ static void adds_up(const struct job_stats *st)
 
 enum { JOBS = 12 };
 
+/* The figures up to every token: they are of so many tokens, and grow with them. */
+static void cuts_add_up(const struct job *j, int tokens)
+{
+    struct job_stats before = job_stats_until(j, 0);
+    assert_int_equal(before.rounds + before.drafted + before.accepted, 0);
+    for (int n = 1; n <= tokens + 1; n++) {
+        const struct job_stats st = job_stats_until(j, n);
+        assert_int_equal(st.output_tokens, n < tokens ? n : tokens);
+        adds_up(&st);
+        assert_true(st.rounds == before.rounds || st.rounds == before.rounds + 1);
+        assert_int_equal(st.accepted, st.output_tokens - st.rounds);
+        before = st;
+    }
+    const struct job_stats all = job_stats(j);
+    assert_memory_equal(&all, &before, sizeof all);
+}
+
 static void run_jobs(enum spec_mode mode, int draft, int together)
 {
     static struct result got[JOBS], want;
@@ -228,6 +245,7 @@ static void ends_in_mid_round(void **state)
         finish(j, &r);
         assert_int_equal(r.n, 46);
         assert_int_equal(r.reason, JR_STOP);
+        cuts_add_up(j, r.n);
         job_free(j);
         /* All but the ending token is in the state, drafts after it are not. */
         static int32_t more[53];
