@@ -179,7 +179,7 @@ wait_for 'While typing'
 must '\^R +search earlier prompts'
 must_not 'answer the question again'
 key PageDown
-wait_for 'draw everything again'
+wait_not 'While typing'
 key Escape
 wait_not 'Esc closes'
 key Tab
@@ -219,7 +219,7 @@ wait_not '^ > one'
 key F1
 wait_for 'While typing'
 key C-d
-wait_for 'draw everything again'
+wait_not 'While typing'
 text 'r' # no command here
 wait_for '^ > r$'
 must_not 'Esc closes'
