@@ -36,7 +36,7 @@ keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1
 XDG_STATE_HOME=$t/state
 export XDG_STATE_HOME
 
-echo 1..85
+echo 1..86
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -151,6 +151,13 @@ go 2 -p x --logprobs 1 && go 2 -p x --json --logprobs 21 && go 2 -p x --logit-bi
 ok 'rules out of range are usage errors'
 go 2 -p x --logit-bias 999999:1 && one_line "$t/err" && go 2 -p x -n 4 --min-tokens 5 && one_line "$t/err"
 ok '… and what only the model can tell is a usage error too'
+go 2 --raw -p x --ctx 64 --min-tokens 64 && one_line "$t/err" && grep -q 'lower --min-tokens, or raise --ctx' "$t/err" &&
+    go 0 --raw -p x --ctx 64 --min-tokens 63 --json && grep -q '"finish_reason":"length"' "$t/out" &&
+    { "$q" score -m "$model" --tokens 1,8180 >"$t/out" 2>"$t/err"; [ $? -eq 2 ]; } && grep -q 'token id 8180 is outside' "$t/err" &&
+    go 0 -p 'Tell me a short story about a fox and a lighthouse.' --temp 0 --think off --stop valley --json --spec mtp --draft 15 &&
+    grep -q '"rounds":4,"drafted":45,"accepted":12,"tokens_per_round":4.0' "$t/out" &&
+    go 0 -p x -n 1 --json && [ "$(grep -o '"seed":[0-9]*' "$t/out" | cut -d: -f2)" -lt 9007199254740992 ]
+ok 'figures end at a stop text; what does not fit is refused; seeds are exact in JSON'
 
 # JSON
 go 0 -p 'How many days are in a week?' --seed 3 --json && one_line "$t/out" &&

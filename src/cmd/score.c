@@ -385,6 +385,12 @@ int cmd_score(const struct conf *cf, int nargs, char **args, struct err *e)
     if (rc == 0) {
         rc = model_start(cf, &m, &tweak, e);
     }
+    for (size_t i = 0; i < ids.n && rc == 0; i++) {
+        const int most = engine_info(m.engine)->vocab_used - 1;
+        if (ids.v[i] > most) {
+            rc = err_set(e, QE_USAGE, "token id %d is outside 0..%d", (int)ids.v[i], most);
+        }
+    }
     if (rc == 0) {
         struct scorer s = {
             .g = m.engine, .file = m.file, .tok = tok, .decode = conf_is_word(cf, "as", "decode")};

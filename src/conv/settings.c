@@ -300,7 +300,7 @@ static uint64_t fresh_seed(void)
     if (getrandom(&v, sizeof v, GRND_NONBLOCK) != (ssize_t)sizeof v) {
         v = (uint64_t)clock_now(clock_main());
     }
-    return v >> 1; /* fits --seed, so that any answer can be asked for again */
+    return v >> 11; /* below 2^53: exact also where JSON numbers are doubles */
 }
 
 struct engine_rules settings_rules(const struct settings *s, struct engine_sampling model)

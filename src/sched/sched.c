@@ -867,6 +867,13 @@ int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out,
         return err_set(e, QE_USAGE, "min tokens is %d, more than the %d tokens that are allowed",
                        spec->rules.min_tokens, spec->max_tokens);
     }
+    const int room = info->ctx - (int)spec->n_prompt;
+    if (spec->rules.min_tokens > room) {
+        return err_set(e, QE_USAGE,
+                       "min tokens is %d, more than the %d tokens that fit after the prompt (lower "
+                       "--min-tokens, or raise --ctx)",
+                       spec->rules.min_tokens, room);
+    }
     if (spec->top_logprobs < 0 || spec->top_logprobs > ENGINE_MAX_LOGPROBS) {
         return err_set(e, QE_USAGE, "%d log probabilities a token were asked for; the limit is %d",
                        spec->top_logprobs, ENGINE_MAX_LOGPROBS);
