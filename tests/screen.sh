@@ -389,7 +389,7 @@ must 'example.org'
 size 200 60
 wait_for '^── idle ─{150,}'
 wait_for '│ tab  │     8 │ up to the next stop'
-wait_for '^ │ \[file b.txt, 19 bytes\] +│$'
+wait_for '│ \[file b.txt, 19 bytes\] +│'
 size 30 8
 wait_for '40x10 needed, now 30x8'
 size 20 5
