@@ -42,6 +42,7 @@ static struct {
     int64_t wall, granted;
     struct waiter *waiters;
     int busy;
+    pthread_cond_t rest; /* nobody works */
     bool let_go;
 
     bool watched;
@@ -50,7 +51,10 @@ static struct {
     bool grant_at_size;
     size_t input, want_input;
     int cols, rows, want_cols, want_rows;
-} v = {.lock = PTHREAD_MUTEX_INITIALIZER, .control = -1, .report = -1};
+} v = {.lock = PTHREAD_MUTEX_INITIALIZER,
+       .rest = PTHREAD_COND_INITIALIZER,
+       .control = -1,
+       .report = -1};
 static atomic_bool is_on;
 
 static int64_t virtual_now(void *ctx)
@@ -189,6 +193,7 @@ static void begin_wait(struct waiter *w)
     v.waiters = w;
     v.busy--;
     step();
+    pthread_cond_broadcast(&v.rest);
 }
 
 static void end_wait(struct waiter *w)
@@ -231,6 +236,9 @@ int vclock_poll(struct pollfd *fds, nfds_t n, int64_t ns, bool settled)
     int rc = poll(live, n + 1, settled ? -1 : 2000);
     const int why = errno;
     pthread_mutex_lock(&v.lock);
+    while (!w.woken && v.busy > 0) { /* what others are about to say comes at once, not in part */
+        pthread_cond_wait(&v.rest, &v.lock);
+    }
     end_wait(&w);
     pthread_mutex_unlock(&v.lock);
     close(wake_fd);
@@ -303,6 +311,7 @@ void vclock_leave(void)
     pthread_mutex_lock(&v.lock);
     v.busy--;
     step();
+    pthread_cond_broadcast(&v.rest);
     pthread_mutex_unlock(&v.lock);
 }
 
