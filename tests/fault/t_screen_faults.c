@@ -160,14 +160,14 @@ static void test_kill(void **state)
     }
     stored(&all);
     for (int i = 0; i < runs; i++) {
-        char q[32];
-        snprintf(q, sizeof q, "question number %d.", i);
+        char q[48];
+        snprintf(q, sizeof q, "## You\n\nquestion number %d.", i);
         const char *at = strstr(all.data, q);
         if (asked[i] && !at) {
             fail_msg("\"%s\" was being answered and is lost", q);
         }
         if (ended[i]) {
-            const char *next = strstr(at, "## You\n\nquestion");
+            const char *next = strstr(at + 1, "## You\n\nquestion");
             const char *end = strstr(at, "the end of it.");
             if (!end || (next && end > next)) {
                 fail_msg("the answer to \"%s\" was saved and is lost", q);
