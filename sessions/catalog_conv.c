@@ -282,17 +282,18 @@ int catalog_unfinished(struct catalog *c, catalog_conv_fn fn, void *ctx, struct 
     return rc < 0 ? rc : cat_convs_take(c, st, fn, ctx, e);
 }
 
-/* The last unfinished answer that says something, and its tokens. */
+/* The last unfinished answer that says something, and its tokens; else the question that the last
+ * one was to answer, which was said all the same. */
 static int last_said(struct catalog *c, int64_t conv, int64_t *turn, int *tokens, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int rc =
-        cat_prepare(c,
-                    "SELECT id, coalesce(length(ids), 0) / 4 FROM turns WHERE conversation = ?1"
-                    " AND finish IS NULL AND role = 'assistant'"
-                    " AND (text <> '' OR coalesce(thought, '') <> '')"
-                    " ORDER BY id DESC LIMIT 1",
-                    &st, e);
+    int rc = cat_prepare(c,
+                         "SELECT iif(said, id, coalesce(parent, 0)), iif(said, tokens, 0) FROM"
+                         " (SELECT id, parent, coalesce(length(ids), 0) / 4 AS tokens,"
+                         " text <> '' OR coalesce(thought, '') <> '' AS said FROM turns"
+                         " WHERE conversation = ?1 AND finish IS NULL AND role = 'assistant')"
+                         " ORDER BY said DESC, id DESC LIMIT 1",
+                         &st, e);
     if (rc < 0) {
         return rc;
     }

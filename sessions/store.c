@@ -306,8 +306,12 @@ int store_recover(struct store *s, struct buf *notice, struct err *e)
         }
     }
     if (recovered > 0 && notice) {
-        buf_printf(notice, "recovered %d conversation%s, the last answer cut at %d token%s\n",
-                   recovered, recovered == 1 ? "" : "s", last, last == 1 ? "" : "s");
+        buf_printf(notice, "recovered %d conversation%s, ", recovered, recovered == 1 ? "" : "s");
+        if (last > 0) {
+            buf_printf(notice, "the last answer cut at %d token%s\n", last, last == 1 ? "" : "s");
+        } else {
+            buf_adds(notice, "the last question without an answer\n");
+        }
     }
     free(l.v);
     return rc;

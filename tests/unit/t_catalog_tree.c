@@ -415,7 +415,7 @@ static void unfinished_answers(void **state)
     assert_int_equal(catalog_recover(c, b, &n, &tokens, &e), 0);
     assert_int_equal(n, 1);
     assert_int_equal(tokens, 0);
-    path_is(c, b, 0, "");
+    path_is(c, b, 0, "3:q ");
     memset(&s, 0, sizeof s);
     assert_int_equal(catalog_unfinished(c, see_all, &s, &e), 0);
     assert_int_equal(s.n, 0);
