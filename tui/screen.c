@@ -405,6 +405,12 @@ void screen_draw(struct app *a)
         }
     }
     views_sample(a);
+    double tok_round = 0, accept = 0;
+    views_pace(a, &tok_round, &accept);
+    for (size_t i = 0; i < a->n_panes; i++) {
+        a->panes[i]->status.tok_round = a->panes[i]->in_turn ? tok_round : 0;
+        a->panes[i]->status.accept = a->panes[i]->in_turn ? accept : 0;
+    }
     draw_all(a);
     wnoutrefresh(stdscr);
     int64_t took = term_update();

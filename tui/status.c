@@ -40,7 +40,7 @@ void status_activity(const struct status *s, char out[96])
 {
     char a[24];
     char b[24];
-    char c[24];
+    char c[48];
     switch (s->phase) {
     case P_LOADING:
         snprintf(out, 96, "loading %.0f%%", s->progress * 100);
@@ -67,8 +67,16 @@ void status_activity(const struct status *s, char out[96])
     case P_ANSWERING:
         speed(s->chat.tok_s, a);
         duration(s->elapsed_s, b);
-        snprintf(out, 96, "%s %s  %d tokens  %s", s->phase == P_THINKING ? "thinking" : "decode", a,
-                 s->chat.output_tokens, b);
+        c[0] = 0;
+        if (s->tok_round > 0) {
+            snprintf(c, sizeof c, "%.1f tok/round  ", s->tok_round);
+        }
+        if (s->accept > 0) {
+            const size_t n = strlen(c);
+            snprintf(c + n, sizeof c - n, "acc %.0f%%  ", s->accept * 100);
+        }
+        snprintf(out, 96, "%s %s  %s%d tokens  %s", s->phase == P_THINKING ? "thinking" : "decode",
+                 a, c, s->chat.output_tokens, b);
         break;
     case P_STOPPING:
         snprintf(out, 96, "stopping");

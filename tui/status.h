@@ -18,10 +18,11 @@ struct status {
     struct view_model model;
     struct view_chat chat;
     enum phase phase;
-    double progress;  /* loading */
-    int done, total;  /* prefill */
-    double elapsed_s; /* of this phase's turn, or of loading */
-    double prefill_s; /* since prefill began */
+    double progress;          /* loading */
+    int done, total;          /* prefill */
+    double elapsed_s;         /* of this phase's turn, or of loading */
+    double prefill_s;         /* since prefill began */
+    double tok_round, accept; /* of the last seconds; 0: not known */
 };
 
 /* 999, 41.2K, 1.3M */

@@ -441,6 +441,22 @@ void views_kv(struct app *a)
     buf_free(&b);
 }
 
+#define PACE_SLICES 5 /* seconds */
+
+void views_pace(const struct app *a, double *tok_round, double *accept)
+{
+    struct view_load l;
+    struct hist_slice sum;
+    conv_view_load(a->conv, &l);
+    *tok_round = *accept = 0;
+    if (l.running == 1 &&
+        hist_sum(a->views->hist, HS_SECONDS, app_now(), 0, PACE_SLICES, 0, &sum)) {
+        const double per = hist_value(&sum, HR_ROUND), used = hist_value(&sum, HR_ACCEPT);
+        *tok_round = isnan(per) ? 0 : per;
+        *accept = isnan(used) ? 0 : used;
+    }
+}
+
 static void close_listener(struct app *a)
 {
     if (a->opts->listener) {

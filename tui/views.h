@@ -82,6 +82,9 @@ void views_printed(void *logbook, const char *p, size_t n);
 /* ---- commands ---- */
 /* The cache in words. */
 void views_kv(struct app *a);
+/* What the rounds of the last seconds gave, while one answer alone is made; else 0: tokens, and
+ * the share of drafts used. */
+void views_pace(const struct app *a, double *tok_round, double *accept);
 /* /listen ADDRESS, or off. */
 void views_listen(struct app *a, const char *args);
 
