@@ -261,7 +261,8 @@ static void test_resizes(void **state)
     (void)state;
     const int n = is_long() ? 10000 : 300;
     new_home();
-    write_script("round 2ms\nanswer\nforever\nrepeat 40 said%d |\\x20\n");
+    write_script(is_long() ? "round 20ms\nanswer\nforever\nrepeat 40 said%d |\\x20\n"
+                           : "round 2ms\nanswer\nforever\nrepeat 40 said%d |\\x20\n");
     struct ptyterm *t = start(160, 50);
     press(t, "\x18"
              "3"); /* beside, below: four panes */
