@@ -224,7 +224,9 @@ int vclock_poll(struct pollfd *fds, nfds_t n, int64_t ns, bool settled)
     if (wake_fd < 0) {
         return -1;
     }
-    memcpy(all, fds, n * sizeof *all);
+    if (n > 0) {
+        memcpy(all, fds, n * sizeof *all);
+    }
     all[n] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
     struct waiter w = {.due = due_in(ns), .settled = settled, .fds = all, .n = n + 1};
     pthread_mutex_lock(&v.lock);
