@@ -63,7 +63,7 @@ done
 result 'another cache format is compared by position' $rc
 
 refused 2 'score wants a text' score -m "$m" && refused 2 'not a token id' score -m "$m" --tokens 1,x &&
-    refused 2 'outside 0 to 8191' score -m "$m" --tokens 1,8192 &&
+    refused 2 'outside 0..8172' score -m "$m" --tokens 1,8192 &&
     refused 2 'leave -f' score -m "$m" --ref x --tokens 1
 result 'score refuses wrong use with status 2' $?
 : >"$tmp/empty"

@@ -71,6 +71,9 @@ answer /hang/
   text begun
   hold here
   forever
+answer /digits/
+  thought hmm
+  text <tool_call>\n<function=calc>\n<parameter=x>\n1700000000.123456\n</parameter>\n<parameter=s>\n{"a":"q\\u0000r"}\n</parameter>\n</function>\n</tool_call>
 answer /break/
   text begun
   fail device the card fell off
@@ -122,7 +125,16 @@ events=$(sed -n 's/^event: //p' "$tmp/body" | grep -v ping | uniq | tr '\n' ' ')
 [ "$events" = "message_start content_block_start content_block_delta content_block_stop content_block_start content_block_delta content_block_stop content_block_start content_block_delta content_block_stop message_delta message_stop " ] ||
     wrong "the events are $events"
 has '"signature_delta"' '"partial_json":"{\"city\":\"Oslo\"}"'
-result "messages, whole and streamed"
+calc='{"type":"object","properties":{"x":{"type":"number"},"s":{"type":"object"}}}'
+digits="\"messages\":[{\"role\":\"user\",\"content\":\"digits\"}]"
+data /v1/messages -d "{\"max_tokens\":90,$digits,\"tools\":[{\"name\":\"calc\",\"input_schema\":$calc}]}"
+has '"x":1700000000.123456' '"a":"q\u0000r"' '"thinking":"hmm"' '"tool_use"'
+data /v1/messages -d "{\"stream\":true,\"max_tokens\":90,$digits,\"tools\":[{\"name\":\"calc\",\"input_schema\":$calc}]}"
+has 'x\":1700000000.123456' 'q\\u0000r'
+case $body in *'hmm\n"'*) wrong "a thought ends with a line break: $body" ;; esac
+data /v1/chat/completions -d "{$digits,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"calc\",\"parameters\":$calc}}]}"
+has 1700000000.123456 '"reasoning_content":"hmm"' u0000r '"tool_calls"'
+result "messages, whole and streamed; numbers and zero bytes of calls"
 
 data /v1/messages/count_tokens -d "{$m}" && counted=$(grep -o '[0-9]*' "$tmp/body")
 data /v1/messages -d "{$m}"
@@ -140,6 +152,7 @@ has 'event: response.created' 'event: response.completed' 'response.output_text.
     wrong "the numbers of events are not 0, 1, …"
 result "responses, whole and streamed"
 
+get 404 /%ff && has 'there is no'
 get 404 /nowhere && has '"type":"not_found_error"'
 get 405 /v1/chat/completions
 get 405 /v1/models -d '{}'

@@ -205,7 +205,7 @@ static void write_string(const char *s, size_t n, struct buf *out)
     buf_addc(out, '"');
 }
 
-void json_write_spaced(const json_t *v, struct buf *out)
+static void write_value(const json_t *v, bool spaced, struct buf *out)
 {
     switch (json_typeof(v)) {
     case JSON_OBJECT: {
@@ -216,12 +216,12 @@ void json_write_spaced(const json_t *v, struct buf *out)
         json_object_foreach((json_t *)(uintptr_t)v, key, x)
         {
             if (!first) {
-                buf_adds(out, ", ");
+                buf_adds(out, spaced ? ", " : ",");
             }
             first = false;
             write_string(key, strlen(key), out);
-            buf_adds(out, ": ");
-            json_write_spaced(x, out);
+            buf_adds(out, spaced ? ": " : ":");
+            write_value(x, spaced, out);
         }
         buf_addc(out, '}');
         break;
@@ -230,9 +230,9 @@ void json_write_spaced(const json_t *v, struct buf *out)
         buf_addc(out, '[');
         for (size_t i = 0; i < json_array_size(v); i++) {
             if (i) {
-                buf_adds(out, ", ");
+                buf_adds(out, spaced ? ", " : ",");
             }
-            json_write_spaced(json_array_get(v, i), out);
+            write_value(json_array_get(v, i), spaced, out);
         }
         buf_addc(out, ']');
         break;
@@ -255,6 +255,16 @@ void json_write_spaced(const json_t *v, struct buf *out)
         buf_adds(out, "null");
         break;
     }
+}
+
+void json_write_spaced(const json_t *v, struct buf *out)
+{
+    write_value(v, true, out);
+}
+
+void json_write_exact(const json_t *v, struct buf *out)
+{
+    write_value(v, false, out);
 }
 
 void json_print_take(json_t *v)

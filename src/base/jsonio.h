@@ -28,13 +28,16 @@ int json_get_bool(const json_t *o, const char *key, bool required, bool *out, st
 /* *out is borrowed from o. */
 int json_get_str(const json_t *o, const char *key, bool required, const char **out, struct err *e);
 
-/* Appends the compact text of v. */
+/* Appends the compact text of v; nine digits of a number are enough for figures of ours. */
 void json_write(const json_t *v, struct buf *out);
 
 /* As Python's json.dumps(ensure_ascii=False): separators ", " and ": ", key
  * order kept, non-ASCII raw, floats in shortest form. What chat templates call
  * tojson. */
 void json_write_spaced(const json_t *v, struct buf *out);
+
+/* Compact, and every number reads back as the same one: for values that are somebody else's. */
+void json_write_exact(const json_t *v, struct buf *out);
 
 /* Writes v (compact, one line) to standard output and releases it. */
 void json_print_take(json_t *v);

@@ -56,7 +56,7 @@ static void post_said(struct chat *t)
     }
     for (; u->posted_calls < json_array_size(u->said.calls); u->posted_calls++) {
         struct buf b = BUF_INIT;
-        json_write(json_array_get(u->said.calls, u->posted_calls), &b);
+        json_write_exact(json_array_get(u->said.calls, u->posted_calls), &b);
         post_event(t, CE_TOOL, b.data, b.len);
         buf_free(&b);
     }
@@ -130,7 +130,7 @@ static void save(struct chat *t, const char *finish, const struct job_stats *st)
     }
     struct buf calls = BUF_INIT, stats = BUF_INIT, settings = BUF_INIT;
     if (json_array_size(u->said.calls) > 0) {
-        json_write(u->said.calls, &calls);
+        json_write_exact(u->said.calls, &calls);
     }
     if (st) {
         json_t *o =
@@ -274,7 +274,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     };
     job_short_words(st.why, st.why_at, res->reuse_words);
     if (json_array_size(u->said.calls) > 0) {
-        json_write(u->said.calls, &res->calls);
+        json_write_exact(u->said.calls, &res->calls);
     }
     chat_publish(t);
     memset(&u->said.text, 0, sizeof u->said.text);

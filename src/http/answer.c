@@ -63,7 +63,9 @@ void answer_client(struct answer *a, const char *agent)
         n = strcspn(name, "/ ");
     }
     n = n < sizeof a->view.client ? n : sizeof a->view.client - 1;
-    memcpy(a->view.client, name, n);
+    for (size_t i = 0; i < n; i++) { /* it goes to a log and a screen */
+        a->view.client[i] = name[i] > 0x20 && name[i] < 0x7f ? name[i] : '?';
+    }
     a->view.client[n] = 0;
 }
 
@@ -210,6 +212,16 @@ static void open_choice(struct answer *a, struct choice *c)
     }
 }
 
+/* The length without white space at the end. */
+static size_t trimmed(const struct buf *b)
+{
+    size_t n = b->len;
+    while (n > 0 && strchr(" \t\r\n", b->data[n - 1])) {
+        n--;
+    }
+    return n;
+}
+
 /* Held text as events, if the reader keeps up or (all) it must go now. */
 static bool let_out(struct answer *a, struct choice *c, bool all)
 {
@@ -218,11 +230,17 @@ static bool let_out(struct answer *a, struct choice *c, bool all)
         a->held = true;
         return false;
     }
-    if (c->thought.len > 0 || c->text.len > 0) {
+    if (trimmed(&c->thought) > 0 || c->text.len > 0) {
         open_choice(a, c);
     }
-    if (c->thought.len > 0) {
-        api->thought(a->ask, &c->out, c->thought.data, c->thought.len, &a->out);
+    /* white space that ends a thought is no part of it */
+    const size_t said = trimmed(&c->thought);
+    if (said > 0) {
+        api->thought(a->ask, &c->out, c->thought.data, said, &a->out);
+        memmove(c->thought.data, c->thought.data + said, c->thought.len - said);
+        buf_truncate(&c->thought, c->thought.len - said);
+    }
+    if (c->text.len > 0) {
         buf_truncate(&c->thought, 0);
     }
     if (c->text.len > 0) {
@@ -372,7 +390,7 @@ void answer_event(struct answer *a, int i, const struct conv_event *ev)
         break;
     case CE_TOOL:
         if (a->ask->stream) {
-            call = json_loadb(ev->text.data, ev->text.len, 0, NULL);
+            call = json_loadb(ev->text.data, ev->text.len, JSON_ALLOW_NUL, NULL);
             open_choice(a, c);
             (void)let_out(a, c, true);
             a->ask->api->call(a->ask, &c->out, call, &a->out);

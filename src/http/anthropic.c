@@ -374,7 +374,7 @@ static void messages_call(const struct ask *a, struct choice_out *c, const json_
 {
     struct buf b = BUF_INIT;
     block_open(c, 'c', tool_use(a, c->calls++, call, json_object()), out);
-    json_write(json_object_get(call, "arguments"), &b);
+    json_write_exact(json_object_get(call, "arguments"), &b);
     delta(c, "input_json_delta", "partial_json", json_str_lossy(b.data, b.len), out);
     buf_free(&b);
 }
@@ -424,8 +424,8 @@ static void messages_whole(const struct ask *a, const struct chat_result *const 
                                                  json_str_lossy(r->thought.data, r->thought.len),
                                                  "signature", ""));
     }
-    json_t *calls =
-        r->calls.len > 0 ? json_loadb(r->calls.data, r->calls.len, 0, NULL) : json_array();
+    json_t *calls = r->calls.len > 0 ? json_loadb(r->calls.data, r->calls.len, JSON_ALLOW_NUL, NULL)
+                                     : json_array();
     if (r->text.len > 0) {
         json_array_append_new(content, json_pack("{s:s, s:o}", "type", "text", "text",
                                                  json_str_lossy(r->text.data, r->text.len)));
@@ -440,7 +440,7 @@ static void messages_whole(const struct ask *a, const struct chat_result *const 
                           "message", "role", "assistant", "model", a->model, "content", content,
                           "stop_reason", stop_reason(r), "stop_sequence", stop_sequence(a, r),
                           "usage", usage(r->prompt_tokens, r->cached_tokens, (int)r->n_ids));
-    json_write(o, out);
+    json_write_exact(o, out);
     json_decref(o);
 }
 
@@ -455,7 +455,7 @@ static void messages_error(int status, const char *why, const char *field, struc
                                        : "invalid_request_error";
     (void)field;
     json_t *o = error_of(type, why);
-    json_write(o, out);
+    json_write_exact(o, out);
     json_decref(o);
 }
 

@@ -70,14 +70,14 @@ void ask_messages(struct ask *a, const json_t *list)
     {
         a->roles[role_of(m)]++;
     }
-    json_write(list, &a->messages);
+    json_write_exact(list, &a->messages);
 }
 
 void ask_tools(struct ask *a, const json_t *list)
 {
     a->n_tools = (int)json_array_size(list);
     if (a->n_tools > 0) {
-        json_write(list, &a->tools);
+        json_write_exact(list, &a->tools);
     }
 }
 
@@ -164,7 +164,7 @@ void sse_event(const char *name, json_t *v, struct buf *out)
         buf_printf(out, "event: %s\n", name);
     }
     buf_adds(out, "data: ");
-    json_write(v, out);
+    json_write_exact(v, out);
     buf_adds(out, "\n\n");
     json_decref(v);
 }

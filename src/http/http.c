@@ -89,7 +89,7 @@ bool http_body(struct http *h, uint64_t id, struct buf *out)
     pthread_mutex_lock(&h->lock);
     const struct answer *a = find(h, id);
     if (a) {
-        json_write(a->ask->body, out);
+        json_write_exact(a->ask->body, out);
     }
     pthread_mutex_unlock(&h->lock);
     return a != NULL;

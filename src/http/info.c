@@ -10,7 +10,7 @@
 
 static void put(json_t *o, struct buf *out)
 {
-    json_write(o, out);
+    json_write_exact(o, out);
     json_decref(o);
 }
 

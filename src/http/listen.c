@@ -311,6 +311,9 @@ static enum MHD_Result dispatch(struct exchange *x, struct MHD_Connection *conn,
     buf_free(&out);
     char why[200];
     snprintf(why, sizeof why, "there is no %.100s here", path);
+    for (char *p = why; *p; p++) {
+        *p = *p >= 0x20 && *p < 0x7f ? *p : '?';
+    }
     return refuse(conn, path, status == 405 ? 405 : 404, NULL,
                   status == 405 ? "this method is not for this path" : why);
 }
@@ -407,7 +410,8 @@ int listen_start(struct http *h, struct err *e)
     if (rc < 0) {
         return rc;
     }
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    /* not epoll, whose edges lose the end of a client that closes as it speaks */
+    unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     flags |= at.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0;
     sigset_t all, old;
     sigfillset(&all);
@@ -416,7 +420,8 @@ int listen_start(struct http *h, struct err *e)
                                  MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL, MHD_OPTION_SOCK_ADDR,
                                  (struct sockaddr *)&at, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
                                  h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->opts.connections,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_END);
+                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
+                                 MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     const int why = errno;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!h->daemon) {

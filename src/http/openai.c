@@ -119,7 +119,7 @@ static void openai_error(int status, const char *why, const char *field, struct 
                           too_long        ? "context_length_exceeded"
                           : status == 401 ? "invalid_api_key"
                                           : NULL);
-    json_write(o, out);
+    json_write_exact(o, out);
     json_decref(o);
 }
 
@@ -292,7 +292,7 @@ static void chat_text(const struct ask *a, struct choice_out *c, const char *p, 
 static json_t *arguments(const json_t *call)
 {
     struct buf b = BUF_INIT;
-    json_write(json_object_get(call, "arguments"), &b);
+    json_write_exact(json_object_get(call, "arguments"), &b);
     json_t *s = json_str_lossy(b.data, b.len);
     buf_free(&b);
     return s;
@@ -364,7 +364,7 @@ static void chat_whole(const struct ask *a, const struct chat_result *const *r, 
     for (int i = 0; i < n; i++) {
         json_t *calls = NULL;
         if (r[i]->calls.len > 0) {
-            calls = json_loadb(r[i]->calls.data, r[i]->calls.len, 0, NULL);
+            calls = json_loadb(r[i]->calls.data, r[i]->calls.len, JSON_ALLOW_NUL, NULL);
         }
         json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
                               text_or_null(&r[i]->text, json_array_size(calls) > 0));
@@ -387,7 +387,7 @@ static void chat_whole(const struct ask *a, const struct chat_result *const *r, 
     }
     json_t *o = chunk(a, "chat.completion", choices);
     json_object_set_new(o, "usage", usage(input, cached, output));
-    json_write(o, out);
+    json_write_exact(o, out);
     json_decref(o);
 }
 
@@ -531,7 +531,7 @@ static void completion_call(const struct ask *a, struct choice_out *c, const jso
                             struct buf *out)
 {
     struct buf b = BUF_INIT;
-    json_write(call, &b);
+    json_write_exact(call, &b);
     completion_text(a, c, b.data, b.len, out);
     buf_free(&b);
 }
@@ -568,7 +568,7 @@ static void completion_whole(const struct ask *a, const struct chat_result *cons
     }
     json_t *o = chunk(a, "text_completion", choices);
     json_object_set_new(o, "usage", usage(input, cached, output));
-    json_write(o, out);
+    json_write_exact(o, out);
     json_decref(o);
 }
 

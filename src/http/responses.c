@@ -411,7 +411,7 @@ static void responses_call(const struct ask *a, struct choice_out *c, const json
     if (custom && json_is_string(json_object_get(args, "input"))) {
         buf_adds(&b, str(args, "input"));
     } else {
-        json_write(args, &b);
+        json_write_exact(args, &b);
     }
     const char *key = custom ? "input" : "arguments";
     snprintf(id, sizeof id, "call_%s_%d", a->id, c->calls++);
@@ -501,14 +501,15 @@ static void responses_whole(const struct ask *a, const struct chat_result *const
     if (r->text.len > 0) {
         responses_text(a, &c, r->text.data, r->text.len, &unused);
     }
-    json_t *calls = r->calls.len > 0 ? json_loadb(r->calls.data, r->calls.len, 0, NULL) : NULL;
+    json_t *calls =
+        r->calls.len > 0 ? json_loadb(r->calls.data, r->calls.len, JSON_ALLOW_NUL, NULL) : NULL;
     for (size_t k = 0; k < json_array_size(calls); k++) {
         responses_call(a, &c, json_array_get(calls, k), &unused);
     }
     json_decref(calls);
     item_close(&c, &unused);
     json_t *o = finished(a, r, c.items);
-    json_write(o, out);
+    json_write_exact(o, out);
     json_decref(o);
     buf_free(&c.text);
     buf_free(&unused);

@@ -161,8 +161,8 @@ static void test_kill(void **state)
     stored(&all);
     for (int i = 0; i < runs; i++) {
         char q[48];
-        /* the last one is not recovered yet: its question is the title only */
-        snprintf(q, sizeof q, "%squestion number %d.", i < runs - 1 ? "## You\n\n" : "", i);
+        /* a question without a word of an answer may be the title only */
+        snprintf(q, sizeof q, "question number %d.", i);
         if (asked[i] && !strstr(all.data, q)) {
             fail_msg("\"%s\" was being answered and is lost", q);
         }
