@@ -72,7 +72,11 @@ wait_until() { # wait_until COMMAND...
 }
 must() { screen | grep -Eq -- "$1" || wrong "not on the screen: $1"; }
 must_not() { if screen | grep -Eq -- "$1"; then wrong "on the screen: $1"; fi; }
-key() { t send-keys "$@"; }
+# Escape is one only when nothing follows it for a while, however busy the machine is.
+key() {
+    t send-keys "$@"
+    if [ "${*: -1}" = Escape ]; then sleep 0.3; fi
+}
 text() { t send-keys -l "$1"; }
 say() { text "$1" && wait_for "^ > .*${2:-$1}" && key Enter; }
 size() { t resize-window -x "$1" -y "$2"; }
