@@ -74,7 +74,7 @@ wait_not '^   md$'
 wait_for '^   json$'
 key C-u
 text /
-wait_for '/help'
+wait_for '   /set'
 key Up
 wait_for '^ > /'
 picked=$(screen | grep '^ > *[/a-z]' | head -1)
