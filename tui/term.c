@@ -50,6 +50,7 @@ static int well_due;       /* questions that the terminal has not answered */
 static int64_t well_asked; /* the last one, in real time */
 static bool is_open;
 static SCREEN *curses_screen;
+static _Atomic int drawn_on = -1; /* curses' own descriptor of the terminal */
 static FILE *curses_out, *curses_in;
 static _Atomic int end_asked;
 
@@ -94,9 +95,20 @@ void term_restore(void)
 
 /* ---- signals ------------------------------------------------------------- */
 
+/* Another thread may be drawing, and must not draw over what is said last. Async-signal-safe. */
+static void stop_drawing(void)
+{
+    const int fd = atomic_load(&drawn_on);
+    const int nowhere = fd >= 0 ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+    if (nowhere >= 0) {
+        (void)dup2(nowhere, fd);
+    }
+}
+
 /* Before the last words of the process. */
 static void on_fatal(void)
 {
+    stop_drawing();
     term_restore();
     capture_crash();
 }
@@ -273,6 +285,7 @@ int term_open(void (*printed)(void *ctx, const char *p, size_t n), void *ctx, st
         return rc;
     }
     set_term(curses_screen);
+    atomic_store(&drawn_on, fileno(curses_out));
     learn_sequences();
     raw();
     noecho();
@@ -316,6 +329,7 @@ void term_close(void)
     }
     is_open = false;
     term_leave();
+    atomic_store(&drawn_on, -1);
     delscreen(curses_screen);
     curses_screen = NULL;
     fclose(curses_out);
