@@ -164,7 +164,8 @@ int catalog_tip(struct catalog *c, int64_t conv, bool said, int64_t *turn, struc
 /* Conversations with an answer that was never finished: a writer is at work, or died. */
 int catalog_unfinished(struct catalog *c, catalog_conv_fn fn, void *ctx, struct err *e);
 /* Ends such answers of a conversation that has no writer as "interrupted"; the last that
- * said something becomes the leaf, or, if none did, the question it was to answer. *tokens: how many it has; *n: how many there were. */
+ * said something becomes the leaf, or, if none did, the question it was to answer. *tokens: how
+ * many it has; *n: how many there were. */
 int catalog_recover(struct catalog *c, int64_t conv, int *n, int *tokens, struct err *e);
 
 /* ---- drafts ---- */
