@@ -56,11 +56,12 @@ static void new_home(void)
     assert_int_equal(system(cmd), 0);
 }
 
-static struct ptyterm *start(int cols, int rows)
+/* with: "last", or "new" for a new conversation. */
+static struct ptyterm *start_with(const char *with, int cols, int rows)
 {
     char engine[80];
     snprintf(engine, sizeof engine, "script:%s", script);
-    const char *const argv[] = {quasar, "--engine", engine, NULL};
+    const char *const argv[] = {quasar, "--engine", engine, "--start", with, NULL};
     struct ptyterm *t = ptyterm_start(argv, cols, rows);
     if (!ptyterm_until(t, "idle", 20000)) {
         for (int i = 0; i < rows; i++) {
@@ -69,6 +70,11 @@ static struct ptyterm *start(int cols, int rows)
         fail_msg("the program does not come up");
     }
     return t;
+}
+
+static struct ptyterm *start(int cols, int rows)
+{
+    return start_with("last", cols, rows);
 }
 
 static void press(struct ptyterm *t, const char *keys)
@@ -134,7 +140,7 @@ static void test_kill(void **state)
          *ended = mem_array((size_t)runs, sizeof *ended);
     for (int i = 0; i < runs; i++) {
         char q[32], end[40];
-        struct ptyterm *t = start(100, 30);
+        struct ptyterm *t = start_with("new", 100, 30);
         if (i > 0 && asked[i - 1] && !ended[i - 1]) {
             /* it was said what is left of the answer that was cut off */
             if (ptyterm_find(t, "recovered 1 conversation") >= 0) {
@@ -143,8 +149,6 @@ static void test_kill(void **state)
         }
         snprintf(q, sizeof q, "question number %d.", i);
         snprintf(end, sizeof end, "the end of it.");
-        press(t, "/new\r");
-        must_show(t, "Enter      send");
         say(t, q);
         const int64_t last = ptyterm_now() + (int64_t)random_of(250) * 1000000;
         asked[i] = ended[i] = false;
