@@ -46,8 +46,9 @@ begin() {
     rm -f "$roof/ctl" "$roof/rep"
     mkfifo "$roof/ctl" "$roof/rep"
     exec {ctl}<>"$roof/ctl" {rep}<>"$roof/rep"
-    { cat "$script"; printf 'control ctl\nreport rep\n'; } | sed '/^control/,$!b' >"$roof/home/work/s.qs"
-    sed -i "s|^control ctl|control $roof/ctl|; s|^report rep|report $roof/rep|" "$roof/home/work/s.qs"
+    local where=$roof/home/work
+    { cat "$script"; printf 'control ctl\nreport rep\n'; } | sed '/^control/,$!b' >"$where/s.qs"
+    sed -i "s|^control ctl|control $roof/ctl|; s|^report rep|report $roof/rep|" "$where/s.qs"
     sent=0 trouble=
     t new-session -d -s q -x "$w" -y "$h" -c "$roof/home/work" \
         env -i PATH="$PATH" HOME="$roof/home" TZ=UTC LC_ALL=C.UTF-8 SHELL=/bin/sh \

@@ -73,6 +73,15 @@ void buf_truncate(struct buf *b, size_t len)
     }
 }
 
+size_t buf_trimmed(const struct buf *b)
+{
+    size_t n = b->len;
+    while (n > 0 && strchr(" \t\r\n", b->data[n - 1])) {
+        n--;
+    }
+    return n;
+}
+
 void buf_free(struct buf *b)
 {
     free(b->data);

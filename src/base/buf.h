@@ -22,6 +22,8 @@ void buf_adds(struct buf *b, const char *s);
 void buf_addc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_truncate(struct buf *b, size_t len);
+/* The length without white space (blank, tab, CR, LF) at the end. */
+size_t buf_trimmed(const struct buf *b);
 void buf_free(struct buf *b);
 
 /* Moves the bytes out (never NULL; caller frees) and leaves b empty. */

@@ -241,12 +241,9 @@ void resume_free(struct resume *r);
 
 /* ---- conv.c; the reader's thread ---- */
 
-struct input *input_create(const struct chat *t, enum input_kind kind, const char *text, size_t n);
 /* Queues it; taken. */
 int chat_ask(struct chat *t, struct input *in, struct err *e);
 void conv_command(struct conv *c, struct cmd *cmd);
-bool reader_next(struct conv_reader *r, struct conv_event *ev);
-struct chat *reader_chat(struct conv_reader *r);
 
 /* Lets the worker go on with it; r is taken. */
 void conv_command_resume(struct chat *t, struct resume *r);

@@ -18,6 +18,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "conv/chat.h"
+#include "conv/request.h"
 
 #define RETRY_NS 5000000000 /* between two tries to write what could not be written */
 
@@ -632,7 +633,7 @@ int conv_fd(const struct conv *c)
     return post_fd(c->screen.post);
 }
 
-bool reader_next(struct conv_reader *r, struct conv_event *ev)
+bool conv_reader_next(struct conv_reader *r, struct conv_event *ev)
 {
     struct post_item it;
     while (post_take(r->post, &it)) {
@@ -659,7 +660,7 @@ bool reader_next(struct conv_reader *r, struct conv_event *ev)
 
 bool conv_next(struct conv *c, struct conv_event *ev)
 {
-    return reader_next(&c->screen, ev);
+    return conv_reader_next(&c->screen, ev);
 }
 
 bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms)
@@ -706,7 +707,7 @@ void conv_view_model(const struct conv *c, struct view_model *out)
     snap_get(&c->model, out, sizeof *out);
 }
 
-struct chat *reader_chat(struct conv_reader *r)
+struct chat *conv_reader_chat(struct conv_reader *r)
 {
     struct chat *t = mem_zalloc(sizeof *t);
     t->conv = r->conv;
@@ -724,7 +725,7 @@ struct chat *reader_chat(struct conv_reader *r)
 
 struct chat *chat_create(struct conv *c)
 {
-    return reader_chat(&c->screen);
+    return conv_reader_chat(&c->screen);
 }
 
 void chat_free(struct chat *t)
@@ -740,7 +741,8 @@ void chat_view(const struct chat *t, struct view_chat *out)
     snap_get(&t->view, out, sizeof *out);
 }
 
-struct input *input_create(const struct chat *t, enum input_kind kind, const char *text, size_t n)
+static struct input *input_create(const struct chat *t, enum input_kind kind, const char *text,
+                                  size_t n)
 {
     struct input *in = mem_zalloc(sizeof *in);
     in->kind = kind;

@@ -49,7 +49,7 @@ void conv_reader_free(struct conv_reader *r)
     struct conv_event ev;
     memset(&ev, 0, sizeof ev);
     while (r->first) {
-        while (reader_next(r, &ev)) {
+        while (conv_reader_next(r, &ev)) {
             conv_event_fini(&ev);
         }
         if (r->first) {
@@ -68,16 +68,6 @@ void conv_reader_free(struct conv_reader *r)
 int conv_reader_fd(const struct conv_reader *r)
 {
     return post_fd(r->post);
-}
-
-bool conv_reader_next(struct conv_reader *r, struct conv_event *ev)
-{
-    return reader_next(r, ev);
-}
-
-struct chat *conv_reader_chat(struct conv_reader *r)
-{
-    return reader_chat(r);
 }
 
 /* ---- requests ---- */

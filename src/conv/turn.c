@@ -165,16 +165,6 @@ static void save(struct chat *t, const char *finish, const struct job_stats *st)
 
 /* ---- the end ---- */
 
-/* The length without white space at the end. */
-static size_t trimmed(const struct buf *b)
-{
-    size_t n = b->len;
-    while (n > 0 && strchr(" \t\r\n", b->data[n - 1])) {
-        n--;
-    }
-    return n;
-}
-
 json_t *answer_as_message(const char *text, size_t text_n, const char *thought, size_t thought_n,
                           json_t *calls)
 {
@@ -228,9 +218,9 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         split_finish(&u->split, &u->said);
     }
     post_said(t);
-    buf_truncate(&u->said.thought, trimmed(&u->said.thought));
+    buf_truncate(&u->said.thought, buf_trimmed(&u->said.thought));
     if (json_array_size(u->said.calls) > 0) {
-        buf_truncate(&u->said.text, trimmed(&u->said.text));
+        buf_truncate(&u->said.text, buf_trimmed(&u->said.text));
     }
     if (reason == CE_R_STOP && json_array_size(u->said.calls) > 0) {
         reason = CE_R_TOOL;

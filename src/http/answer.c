@@ -145,7 +145,7 @@ static void ended(struct answer *a, enum view_request_state state, const char *r
         return;
     }
     a->told = true;
-    snprintf(a->view.result, sizeof a->view.result, "%s", result);
+    snprintf(a->view.result, sizeof a->view.result, "%.95s", result);
     log_line(a, result);
     publish(a, state);
 }
@@ -212,16 +212,6 @@ static void open_choice(struct answer *a, struct choice *c)
     }
 }
 
-/* The length without white space at the end. */
-static size_t trimmed(const struct buf *b)
-{
-    size_t n = b->len;
-    while (n > 0 && strchr(" \t\r\n", b->data[n - 1])) {
-        n--;
-    }
-    return n;
-}
-
 /* Held text as events, if the reader keeps up or (all) it must go now. */
 static bool let_out(struct answer *a, struct choice *c, bool all)
 {
@@ -230,11 +220,11 @@ static bool let_out(struct answer *a, struct choice *c, bool all)
         a->held = true;
         return false;
     }
-    if (trimmed(&c->thought) > 0 || c->text.len > 0) {
+    if (buf_trimmed(&c->thought) > 0 || c->text.len > 0) {
         open_choice(a, c);
     }
     /* white space that ends a thought is no part of it */
-    const size_t said = trimmed(&c->thought);
+    const size_t said = buf_trimmed(&c->thought);
     if (said > 0) {
         api->thought(a->ask, &c->out, c->thought.data, said, &a->out);
         memmove(c->thought.data, c->thought.data + said, c->thought.len - said);
@@ -313,7 +303,6 @@ static void end_choice(struct answer *a, struct choice *c, const struct conv_eve
         fail(a, ev, r);
         return;
     }
-    c->ended = true;
     a->n_ended++;
     if (a->ask->stream) {
         open_choice(a, c);

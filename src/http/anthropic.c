@@ -15,17 +15,6 @@
 
 /* ---- content ---- */
 
-static const char *str(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
-static bool is_type(const json_t *block, const char *type)
-{
-    return strcmp(str(block, "type"), type) == 0;
-}
-
 static void wrong_image(struct fields *f, size_t i)
 {
     fields_wrong(f, "messages", "%zu has an image or a document: this model reads text only", i);
@@ -48,10 +37,10 @@ static void add_text(const json_t *content, size_t i, struct fields *f, struct b
         const json_t *text = json_object_get(b, "text");
         if (json_is_string(text)) {
             buf_add(out, json_string_value(text), json_string_length(text));
-        } else if (is_type(b, "tool_reference")) {
+        } else if (field_is(b, "tool_reference")) {
             buf_printf(out, "%sThe tool %s can be called now.", out->len ? "\n" : "",
-                       str(b, "tool_name"));
-        } else if (is_type(b, "image") || is_type(b, "document")) {
+                       field_str(b, "tool_name"));
+        } else if (field_is(b, "image") || field_is(b, "document")) {
             wrong_image(f, i);
         }
     }
@@ -86,21 +75,21 @@ static void add_user(json_t *list, const char *role, const json_t *content, size
     }
     json_array_foreach((json_t *)(uintptr_t)content, k, b)
     {
-        if (is_type(b, "tool_result")) {
+        if (field_is(b, "tool_result")) {
             flush_text(list, role, &text);
             struct buf result = BUF_INIT;
             add_text(json_object_get(b, "content"), i, f, &result);
             json_t *m = text_message("tool", &result);
-            json_object_set_new(m, "tool_call_id", json_string(str(b, "tool_use_id")));
+            json_object_set_new(m, "tool_call_id", json_string(field_str(b, "tool_use_id")));
             json_array_append_new(list, m);
             buf_free(&result);
-        } else if (is_type(b, "text")) {
+        } else if (field_is(b, "text")) {
             const json_t *t = json_object_get(b, "text");
             if (text.len > 0) {
                 buf_addc(&text, '\n');
             }
-            buf_add(&text, str(b, "text"), json_string_length(t));
-        } else if (is_type(b, "image") || is_type(b, "document")) {
+            buf_add(&text, field_str(b, "text"), json_string_length(t));
+        } else if (field_is(b, "image") || field_is(b, "document")) {
             wrong_image(f, i);
         }
     }
@@ -119,16 +108,17 @@ static void add_assistant(json_t *list, const json_t *content, size_t i, struct 
     }
     json_array_foreach((json_t *)(uintptr_t)content, k, b)
     {
-        if (is_type(b, "thinking")) {
-            buf_adds(&thought, str(b, "thinking"));
-        } else if (is_type(b, "text")) {
-            buf_add(&text, str(b, "text"), json_string_length(json_object_get(b, "text")));
-        } else if (is_type(b, "tool_use")) {
+        if (field_is(b, "thinking")) {
+            buf_adds(&thought, field_str(b, "thinking"));
+        } else if (field_is(b, "text")) {
+            buf_add(&text, field_str(b, "text"), json_string_length(json_object_get(b, "text")));
+        } else if (field_is(b, "tool_use")) {
             json_t *in = json_object_get(b, "input");
             in = json_is_object(in) ? json_incref(in) : json_object();
-            json_array_append_new(calls, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", str(b, "id"),
-                                                   "type", "function", "function", "name",
-                                                   str(b, "name"), "arguments", in));
+            json_array_append_new(calls,
+                                  json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", field_str(b, "id"),
+                                            "type", "function", "function", "name",
+                                            field_str(b, "name"), "arguments", in));
         }
     }
     json_t *m = text_message("assistant", &text);
@@ -158,7 +148,7 @@ static void add_system(json_t *list, const json_t *system, struct fields *f)
     }
     json_array_foreach((json_t *)(uintptr_t)system, k, b)
     {
-        const char *s = str(b, "text");
+        const char *s = field_str(b, "text");
         if (!s[0] || strncmp(s, billing, sizeof billing - 1) == 0) {
             continue;
         }
@@ -182,7 +172,7 @@ static void take_messages(struct ask *a, struct fields *f)
     add_system(list, json_object_get(a->body, "system"), f);
     json_array_foreach(in, i, m)
     {
-        const char *role = str(m, "role");
+        const char *role = field_str(m, "role");
         const json_t *content = json_object_get(m, "content");
         if (strcmp(role, "assistant") == 0) {
             add_assistant(list, content, i, f);
@@ -203,7 +193,7 @@ static void take_messages(struct ask *a, struct fields *f)
 static void take_tools(struct ask *a, struct fields *f)
 {
     const json_t *in = fields_array(f, "tools");
-    if (is_type(json_object_get(a->body, "tool_choice"), "none")) {
+    if (field_is(json_object_get(a->body, "tool_choice"), "none")) {
         return;
     }
     json_t *list = json_array();
@@ -215,9 +205,10 @@ static void take_tools(struct ask *a, struct fields *f)
         if (!schema || json_is_true(json_object_get(t, "defer_loading"))) {
             continue;
         }
-        json_array_append_new(list, json_pack("{s:s, s:{s:s, s:s, s:O}}", "type", "function",
-                                              "function", "name", str(t, "name"), "description",
-                                              str(t, "description"), "parameters", schema));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:{s:s, s:s, s:O}}", "type", "function", "function",
+                                        "name", field_str(t, "name"), "description",
+                                        field_str(t, "description"), "parameters", schema));
     }
     ask_tools(a, list);
     json_decref(list);
@@ -226,11 +217,11 @@ static void take_tools(struct ask *a, struct fields *f)
 static void take_thinking(struct ask *a, struct fields *f)
 {
     static const char *const levels[] = {"low", "medium", "high", "xhigh"};
-    const char *type = str(fields_object(f, "thinking"), "type");
+    const char *type = field_str(fields_object(f, "thinking"), "type");
     if (type[0]) {
         a->q.think = strcmp(type, "disabled") != 0;
     }
-    const char *effort = str(fields_object(f, "output_config"), "effort");
+    const char *effort = field_str(fields_object(f, "output_config"), "effort");
     effort = strcmp(effort, "max") == 0 ? "xhigh" : effort;
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         if (strcmp(effort, levels[i]) == 0) {

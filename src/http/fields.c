@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -180,4 +181,15 @@ void fields_strings(struct fields *f, const char *key, size_t max, const char **
     }
     *list = out;
     *n = many;
+}
+
+const char *field_str(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+bool field_is(const json_t *o, const char *type)
+{
+    return strcmp(field_str(o, "type"), type) == 0;
 }

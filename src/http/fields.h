@@ -36,4 +36,9 @@ void fields_wrong(struct fields *f, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 bool fields_ok(const struct fields *f);
 
+/* The string of a key, "" where there is none; borrowed. */
+const char *field_str(const json_t *o, const char *key);
+/* Whether the key "type" is this. */
+bool field_is(const json_t *o, const char *type);
+
 #endif

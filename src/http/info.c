@@ -216,12 +216,10 @@ static bool is_known(const char *path)
     return strncmp(path, "/v1/models/", 11) == 0;
 }
 
-bool info_answer(struct http *h, const char *method, const char *path, const char *query,
-                 bool anthropic, const struct buf *body, int *status, const char **type,
-                 struct buf *out)
+bool info_answer(struct http *h, const char *method, const char *path, bool anthropic,
+                 const struct buf *body, int *status, const char **type, struct buf *out)
 {
     struct view_model m;
-    (void)query;
     if (strcmp(method, "POST") == 0 && post(h, path, body, status, out)) {
         return true;
     }

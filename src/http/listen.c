@@ -303,9 +303,7 @@ static enum MHD_Result dispatch(struct exchange *x, struct MHD_Connection *conn,
                        : refuse(conn, path, 405, NULL, "this takes POST only");
         }
     }
-    const char *query = MHD_lookup_connection_value(conn, MHD_GET_ARGUMENT_KIND, "verify");
-    if (info_answer(x->h, method, path, query, is_anthropic(conn, path), &x->body, &status, &type,
-                    &out)) {
+    if (info_answer(x->h, method, path, is_anthropic(conn, path), &x->body, &status, &type, &out)) {
         return reply(conn, status, type, &out, NULL);
     }
     buf_free(&out);

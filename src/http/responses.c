@@ -11,17 +11,6 @@
 
 /* ---- input ---- */
 
-static const char *str(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
-static bool is_type(const json_t *o, const char *type)
-{
-    return strcmp(str(o, "type"), type) == 0;
-}
-
 /* What the model said in one go, until something else comes. */
 struct said {
     struct buf thought, text;
@@ -63,7 +52,7 @@ static void add_text(const json_t *content, struct fields *f, struct buf *out)
         const json_t *t = json_object_get(p, "text");
         if (json_is_string(t)) {
             buf_add(out, json_string_value(t), json_string_length(t));
-        } else if (is_type(p, "input_image") || is_type(p, "input_file")) {
+        } else if (field_is(p, "input_image") || field_is(p, "input_file")) {
             fields_wrong(f, "input", "has an image or a file: this model reads text only");
         }
     }
@@ -82,16 +71,17 @@ static void add_call(struct said *s, const json_t *it, json_t *arguments)
 {
     s->any = true;
     s->calls = s->calls ? s->calls : json_array();
-    json_array_append_new(s->calls, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", str(it, "call_id"),
-                                              "type", "function", "function", "name",
-                                              str(it, "name"), "arguments", arguments));
+    json_array_append_new(s->calls,
+                          json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", field_str(it, "call_id"),
+                                    "type", "function", "function", "name", field_str(it, "name"),
+                                    "arguments", arguments));
 }
 
 /* An item; those that are not known tell the model nothing. */
 static void add_item(json_t *list, struct said *s, const json_t *it, struct fields *f)
 {
-    const char *role = str(it, "role");
-    if (is_type(it, "message") || (!str(it, "type")[0] && role[0])) {
+    const char *role = field_str(it, "role");
+    if (field_is(it, "message") || (!field_str(it, "type")[0] && role[0])) {
         if (strcmp(role, "assistant") == 0) {
             s->any = true;
             add_text(json_object_get(it, "content"), f, &s->text);
@@ -99,7 +89,7 @@ static void add_item(json_t *list, struct said *s, const json_t *it, struct fiel
             flush_said(list, s);
             add_message(list, role, json_object_get(it, "content"), f);
         }
-    } else if (is_type(it, "reasoning")) {
+    } else if (field_is(it, "reasoning")) {
         if (s->text.len > 0 || s->calls) {
             flush_said(list, s);
         }
@@ -107,21 +97,21 @@ static void add_item(json_t *list, struct said *s, const json_t *it, struct fiel
         s->any = true;
         add_text(json_array_size(content) > 0 ? content : json_object_get(it, "summary"), f,
                  &s->thought);
-    } else if (is_type(it, "function_call")) {
-        const char *text = str(it, "arguments");
+    } else if (field_is(it, "function_call")) {
+        const char *text = field_str(it, "arguments");
         json_t *args = json_loads(text, 0, NULL);
         if (!json_is_object(args)) {
             json_decref(args);
             args = json_pack("{s:s}", "arguments", text);
         }
         add_call(s, it, args);
-    } else if (is_type(it, "custom_tool_call")) {
-        add_call(s, it, json_pack("{s:s}", "input", str(it, "input")));
-    } else if (is_type(it, "function_call_output") || is_type(it, "custom_tool_call_output")) {
+    } else if (field_is(it, "custom_tool_call")) {
+        add_call(s, it, json_pack("{s:s}", "input", field_str(it, "input")));
+    } else if (field_is(it, "function_call_output") || field_is(it, "custom_tool_call_output")) {
         flush_said(list, s);
         add_message(list, "tool", json_object_get(it, "output"), f);
         json_object_set_new(json_array_get(list, json_array_size(list) - 1), "tool_call_id",
-                            json_string(str(it, "call_id")));
+                            json_string(field_str(it, "call_id")));
     }
 }
 
@@ -155,7 +145,7 @@ static void take_input(struct ask *a, struct fields *f)
 static json_t *function_of(const json_t *t, json_t *parameters)
 {
     return json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function", "name",
-                     str(t, "name"), "description", str(t, "description"), "parameters",
+                     field_str(t, "name"), "description", field_str(t, "description"), "parameters",
                      parameters);
 }
 
@@ -167,12 +157,12 @@ static void add_tools(json_t *list, const json_t *in)
     json_array_foreach((json_t *)(uintptr_t)in, i, t)
     {
         json_t *schema = json_object_get(t, "parameters");
-        if (is_type(t, "function")) {
+        if (field_is(t, "function")) {
             json_array_append_new(list,
                                   function_of(t, schema ? json_incref(schema) : json_object()));
-        } else if (is_type(t, "namespace")) {
+        } else if (field_is(t, "namespace")) {
             add_tools(list, json_object_get(t, "tools"));
-        } else if (is_type(t, "custom")) {
+        } else if (field_is(t, "custom")) {
             json_array_append_new(list,
                                   function_of(t, json_pack("{s:s, s:{s:{s:s}}, s:[s]}", "type",
                                                            "object", "properties", "input", "type",
@@ -192,14 +182,14 @@ static const char *namespace_of(const json_t *in, const char *name, bool *custom
     {
         size_t k = 0;
         const json_t *u = NULL;
-        if (strcmp(str(t, "name"), name) == 0 && !is_type(t, "namespace")) {
-            *custom = is_type(t, "custom");
+        if (strcmp(field_str(t, "name"), name) == 0 && !field_is(t, "namespace")) {
+            *custom = field_is(t, "custom");
             return NULL;
         }
         json_array_foreach((json_t *)(uintptr_t)json_object_get(t, "tools"), k, u)
         {
-            if (is_type(t, "namespace") && strcmp(str(u, "name"), name) == 0) {
-                return str(t, "name");
+            if (field_is(t, "namespace") && strcmp(field_str(u, "name"), name) == 0) {
+                return field_str(t, "name");
             }
         }
     }
@@ -237,11 +227,11 @@ static int responses_parse(struct ask *a, const char **field, struct err *e)
     take_input(a, &f);
     take_tools(a, &f);
     const json_t *format = json_object_get(fields_object(&f, "text"), "format");
-    if (format && !is_type(format, "text")) {
+    if (format && !field_is(format, "text")) {
         fields_wrong(&f, "text.format",
                      "only {\"type\": \"text\"} is there; say in the prompt what is wanted");
     }
-    const char *effort = str(fields_object(&f, "reasoning"), "effort");
+    const char *effort = field_str(fields_object(&f, "reasoning"), "effort");
     if (strcmp(effort, "none") == 0 || strcmp(effort, "minimal") == 0) {
         a->q.think = 0;
     }
@@ -268,7 +258,7 @@ static json_t *response(const struct ask *a, const char *status, json_t *output)
 static void event(struct choice_out *c, json_t *v, struct buf *out)
 {
     json_object_set_new(v, "sequence_number", json_integer(c->sequence++));
-    sse_event(str(v, "type"), v, out);
+    sse_event(field_str(v, "type"), v, out);
 }
 
 static void item_event(struct choice_out *c, const char *type, const json_t *item, struct buf *out)
@@ -283,7 +273,7 @@ static void item_event(struct choice_out *c, const char *type, const json_t *ite
 static void part_event(struct choice_out *c, const char *type, const char *index, const char *key,
                        json_t *value, struct buf *out)
 {
-    json_t *v = json_pack("{s:s, s:s, s:i}", "type", type, "item_id", str(c->item, "id"),
+    json_t *v = json_pack("{s:s, s:s, s:i}", "type", type, "item_id", field_str(c->item, "id"),
                           "output_index", c->block);
     if (index) {
         json_object_set_new(v, index, json_integer(0));
@@ -404,12 +394,12 @@ static void responses_call(const struct ask *a, struct choice_out *c, const json
 {
     char id[80];
     bool custom = false;
-    const char *name = str(call, "name");
+    const char *name = field_str(call, "name");
     const char *space = namespace_of(json_object_get(a->body, "tools"), name, &custom);
     const json_t *args = json_object_get(call, "arguments");
     struct buf b = BUF_INIT;
     if (custom && json_is_string(json_object_get(args, "input"))) {
-        buf_adds(&b, str(args, "input"));
+        buf_adds(&b, field_str(args, "input"));
     } else {
         json_write_exact(args, &b);
     }

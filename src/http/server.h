@@ -20,7 +20,6 @@ struct choice {
     struct choice_out out;
     struct buf thought, text; /* not turned into events yet */
     int prefills;             /* seen; 1: accepted, 2: it is known what is cached */
-    bool ended;
 };
 
 struct answer {
@@ -104,10 +103,9 @@ void listen_resume(struct answer *a);
 
 /* ---- info.c ---- */
 
-/* Answers what needs no model, or only its tokens; NULL: there is no such thing (404, or 405 when
- * *status says so). body: of a POST. */
-bool info_answer(struct http *h, const char *method, const char *path, const char *query,
-                 bool anthropic, const struct buf *body, int *status, const char **type,
-                 struct buf *out);
+/* Answers what needs no answer of the model, or only its tokens; false: there is no such path
+ * (404), or *status says that the method is wrong (405). body: of a POST. */
+bool info_answer(struct http *h, const char *method, const char *path, bool anthropic,
+                 const struct buf *body, int *status, const char **type, struct buf *out);
 
 #endif
