@@ -104,10 +104,46 @@ struct ptyterm *ptyterm_start(const char *const *argv, int cols, int rows)
     return t;
 }
 
+/* Kills what is left of a session; true while any thread of it runs. */
+static bool session_lives(pid_t leader)
+{
+    bool lives = false;
+    DIR *d = opendir("/proc");
+    if (!d) {
+        die("/proc");
+    }
+    for (const struct dirent *e = readdir(d); e; e = readdir(d)) {
+        char path[300], line[512], state = 0;
+        int sid = 0;
+        long threads = 0;
+        const long pid = strtol(e->d_name, NULL, 10);
+        snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+        FILE *f = pid > 0 ? fopen(path, "r") : NULL;
+        if (!f) {
+            continue;
+        }
+        /* after the name, which may hold anything: state, parent, group, session ... threads */
+        const char *at = fgets(line, sizeof line, f) ? strrchr(line, ')') : NULL;
+        fclose(f);
+        if (at &&
+            sscanf(at + 1, " %c %*d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
+                   &state, &sid, &threads) == 3 &&
+            sid == leader && (state != 'Z' || threads > 1)) {
+            kill((pid_t)pid, SIGKILL);
+            lives = true;
+        }
+    }
+    closedir(d);
+    return lives;
+}
+
 void ptyterm_free(struct ptyterm *t)
 {
     if (t) {
-        kill(t->pid, SIGKILL);
+        /* the program, and under a shell the jobs, which else save to the disk after this */
+        while (session_lives(t->pid)) {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
         waitpid(t->pid, NULL, 0);
         close(t->fd);
         vterm_free(t->vt);

@@ -24,7 +24,8 @@ struct ptyterm_frame {
 
 /* argv[0] is the path. TERM and LC_ALL are set; the rest of the environment is ours. */
 struct ptyterm *ptyterm_start(const char *const *argv, int cols, int rows);
-/* Ends the program with SIGKILL if it still runs. */
+/* Ends the program with SIGKILL if it still runs, and all else of its terminal; returns when none
+ * does. */
 void ptyterm_free(struct ptyterm *t);
 pid_t ptyterm_pid(const struct ptyterm *t);
 void ptyterm_send(struct ptyterm *t, const void *p, size_t n);
