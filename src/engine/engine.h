@@ -317,6 +317,23 @@ struct engine_bias {
     int32_t id;
     float value; /* -100 .. 100 */
 };
+/* What may come next beyond all that can be said with lists of ids: the form of an answer, such
+ * as a JSON schema, as something that walks along with the tokens. Called by the engine's thread,
+ * but free, which is called once, by whoever frees the rules. ctx NULL: there is none. */
+struct engine_form {
+    void *ctx;
+    /* Sets in allow[n_words] the bits of the ids that may follow what was taken and then n
+     * drafts; no bit: there is none. */
+    void (*row)(void *ctx, const int32_t *draft, int n, uint32_t *allow, size_t n_words);
+    /* How many of n drafts may come, one after the other. */
+    int (*legal)(void *ctx, const int32_t *draft, int n);
+    /* Ids that are likely because only one text can come: at most `most`, returns how many. */
+    int (*forced)(void *ctx, int32_t *ids, int most);
+    /* Whether nothing but an end may come. */
+    bool (*complete)(void *ctx);
+    void (*take)(void *ctx, int32_t id);
+    void (*free)(void *ctx);
+};
 struct engine_rules {
     float repetition;          /* 0 or 1: none; else above 0 */
     float frequency, presence; /* -2 .. 2 */
@@ -330,6 +347,7 @@ struct engine_rules {
     int min_tokens;      /* until so many are drawn, none of stop comes */
     const int32_t *stop; /* NULL with n_stop 0 */
     size_t n_stop;
+    struct engine_form form; /* taken by who makes rules of these, unless that fails */
 };
 
 struct rules; /* engine/rules.h: rules and what they count, of one sequence */
