@@ -237,17 +237,6 @@ struct answer {
     double s, cpu_s; /* after the first token: by the clock, of the processors */
 };
 
-static bool is_end(const struct bench *b, int32_t id)
-{
-    const struct engine_info *info = engine_info(b->g);
-    for (int i = 0; i < info->n_eos; i++) {
-        if (info->eos[i] == id) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The rows of one round, drawn greedily: how many tokens came, in out. */
 static int answer_round(struct bench *b, struct spec *spec, struct spec_seq *q, int seq,
                         int32_t pending, int room, int32_t *out, struct view_spec *v, struct err *e)
@@ -274,7 +263,7 @@ static int answer_round(struct bench *b, struct spec *spec, struct spec_seq *q, 
         return rc;
     }
     int keep = 1;
-    while (keep < rows && p.ids[keep - 1] == ids[keep - 1] && !is_end(b, ids[keep - 1])) {
+    while (keep < rows && p.ids[keep - 1] == ids[keep - 1] && !engine_ends(b->g, ids[keep - 1])) {
         keep++;
     }
     rc = rows > 1 ? engine_commit(b->g, &seq, &keep, 1, e) : 0;
@@ -323,7 +312,7 @@ static void answer_end(struct bench *b, struct answer *a)
 
 static bool answered(const struct bench *b, const struct answer *a)
 {
-    return a->n >= ANSWER || is_end(b, a->ids[a->n - 1]);
+    return a->n >= ANSWER || engine_ends(b->g, a->ids[a->n - 1]);
 }
 
 /* Goes on until the answer has `until` tokens, or a few more. */

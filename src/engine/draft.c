@@ -40,6 +40,16 @@ int engine_choose(struct engine *g, int n, int32_t *ids, float *margins, struct 
     return g->ops->sample(g->b, g->draws, n, ids, e);
 }
 
+bool engine_ends(const struct engine *g, int32_t id)
+{
+    for (int i = 0; i < g->m.n_eos; i++) {
+        if (g->m.eos[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* One step of the drafts who[0..n): each has d->steps behind it. */
 static int draft_step(struct engine *g, struct engine_draft *const *who, const int32_t *source,
                       int n, struct err *e)
@@ -109,7 +119,8 @@ int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e)
             struct engine_draft *k = who[i];
             g->seqs[k->seq].ahead = k->next;
             k->n += k->margins[k->steps - 1] >= k->least;
-            if (k->n == k->steps && k->n < k->depth) {
+            const bool over = k->to_end && engine_ends(g, k->ids[k->steps - 1]);
+            if (k->n == k->steps && k->n < k->depth && !over) {
                 source[on] = on == i ? (int32_t)BE_H_CHAIN : BE_H_CHAIN - 1 - i;
                 who[on++] = k;
             }

@@ -298,6 +298,7 @@ struct engine_draft {
     int32_t next; /* follows the sequence's last computed token */
     int depth;    /* most drafts, 1 .. engine_info.max_draft */
     float least;  /* the chain ends before a draft whose margin is less; 0: never */
+    bool to_end;  /* … and behind one that ends the text, engine_info.eos */
     /* out */
     int n;     /* drafts */
     int steps; /* passes made: n, or n + 1 where the margin ended it */
@@ -306,6 +307,8 @@ struct engine_draft {
                                         the backend does not tell */
 };
 int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e);
+/* Whether a text of this model ends with the token: engine_info.eos. */
+bool engine_ends(const struct engine *g, int32_t id);
 
 /* Drafts of the backend's own for a sequence's next round, as struct be_ops.own_drafts has
  * them; negative: this engine's backend has none, and the drafters do their work. */

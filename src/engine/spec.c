@@ -380,8 +380,11 @@ static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n,
         if (p[i].source == VS_MTP) {
             who[k] = i;
             context += p[i].context;
-            d[k++] = (struct engine_draft){
-                .seq = p[i].seq, .next = p[i].pending, .depth = p[i].ceiling, .least = p[i].least};
+            d[k++] = (struct engine_draft){.seq = p[i].seq,
+                                           .next = p[i].pending,
+                                           .depth = p[i].ceiling,
+                                           .least = p[i].least,
+                                           .to_end = true};
         }
     }
     if (k == 0) {
@@ -394,6 +397,7 @@ static int run_mtp(struct spec *s, struct engine *g, struct spec_part *p, int n,
         to->n = d[i].n;
         to->steps = d[i].steps;
         to->n += d[i].n < d[i].steps && d[i].margins[d[i].n] >= to->last;
+        to->over = to->n > 0 && engine_ends(g, d[i].ids[to->n - 1]);
         memcpy(to->ids, d[i].ids, (size_t)d[i].steps * sizeof *to->ids);
         memcpy(to->leads, d[i].margins, (size_t)d[i].steps * sizeof *to->leads);
         steps = d[i].steps > steps ? d[i].steps : steps;
@@ -422,6 +426,16 @@ static void own_drafts(struct engine *g, struct spec_part *p, int n)
     }
 }
 
+/* Nothing follows what ends a text, though it did in an earlier turn. */
+static void cut_at_end(const struct engine *g, struct suffix_guess *guess)
+{
+    for (int i = 0; i < guess->n; i++) {
+        if (engine_ends(g, guess->ids[i])) {
+            guess->n = i + 1;
+        }
+    }
+}
+
 int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, struct err *e)
 {
     struct offer o[COST_ROWS];
@@ -437,6 +451,7 @@ int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, str
         o[i] = (struct offer){.guess = {0}};
         if (s->suffix && most > 0) {
             suffix_guess(&p[i].q->text, most, &o[i].guess);
+            cut_at_end(g, &o[i].guess);
             o[i].suffix = suffix_curve(p[i].q, &o[i].guess, most);
         }
         if (s->mtp && engine_seq_len(g, p[i].seq) > 0) {
@@ -444,6 +459,7 @@ int spec_draft(struct spec *s, struct engine *g, struct spec_part *p, int n, str
         }
         p[i].source = VS_NONE;
         p[i].n = p[i].steps = p[i].ceiling = 0;
+        p[i].over = false;
         p[i].least = p[i].last = 0;
         if (p[i].q->doubted) {
             leads_learn(&s->leads, p[i].q->doubted_lead, p[i].pending == p[i].q->doubted_id);
@@ -490,7 +506,7 @@ static void seq_learn(struct spec *s, struct spec_seq *q, const struct spec_part
     q->quiet = p->source == VS_MTP ? 0 : q->quiet + 1;
     if (p->source == VS_MTP) {
         /* A chain that ended with a verified draft did not go on: a step more. */
-        const int steps = p->steps + (p->n == p->steps && p->n < p->ceiling);
+        const int steps = p->steps + (p->n == p->steps && p->n < p->ceiling && !p->over);
         ladder_observe(&q->ladder, p->ceiling, steps, p->n, accepted);
         for (int i = 0; i < p->n && i <= accepted; i++) {
             leads_learn(&s->leads, p->leads[i], i < accepted);

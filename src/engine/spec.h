@@ -87,6 +87,7 @@ struct spec_part {
     /* out */
     enum view_source source;
     int n;       /* drafts */
+    bool over;   /* MTP: the last one ends the text */
     int ceiling; /* MTP: how many it was asked for */
     int steps;   /* MTP: steps made */
     float least; /* MTP: a draft that leads by less ends the chain; it is … */

@@ -598,7 +598,9 @@ int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e)
         assert(s->open && s->len > 0);
         assert(d[i].depth >= 1 && d[i].depth <= g->info.max_draft);
         uint64_t h = mix(s->h, d[i].next);
-        for (int k = 0; k < d[i].depth; k++) {
+        bool over = false;
+        d[i].n = d[i].steps = 0;
+        for (int k = 0; k < d[i].depth && !over; k++) {
             int32_t id = draw(h, s->len + k + 1, g->info.vocab_used, g->eos, 0, 0);
             id = g->eos == 0 && id == g->eos_id ? 3 : id;
             if (script.n > 0) {
@@ -610,11 +612,17 @@ int engine_draft(struct engine *g, struct engine_draft *d, int n, struct err *e)
             }
             d[i].ids[k] = id;
             d[i].margins[k] = 1;
+            d[i].n = d[i].steps = k + 1;
+            over = d[i].to_end && engine_ends(g, id);
             h = mix(h, id);
         }
-        d[i].n = d[i].steps = d[i].depth;
     }
     return 0;
+}
+
+bool engine_ends(const struct engine *g, int32_t id)
+{
+    return id == g->eos_id;
 }
 
 int engine_own_drafts(struct engine *g, int seq, int most, int32_t *ids, int *source)

@@ -14,6 +14,7 @@
 #include "base/philox.h"
 #include "engine/load.h"
 #include "engine/spec.h"
+#include "tests/fake/engine.h"
 
 static uint32_t drawn;
 
@@ -590,6 +591,52 @@ static void auto_is_the_better_of_both(void **state)
     }
 }
 
+/* Nothing is drafted behind what ends the text, by neither drafter, and a text that is over
+ * says nothing about how long chains are. */
+static void drafts_stop_at_the_end(void **state)
+{
+    (void)state;
+    enum { END = 2 };
+    struct engine_model *model = NULL;
+    struct err e = ERR_INIT;
+    const struct engine_opts eo = {.ctx = 100, .slots = 1};
+    assert_int_equal(
+        engine_load("ctx=100,slots=1,vocab=1000,mtp=1,wrong=1000000007", false, &eo, &model, &e),
+        0);
+    struct engine *g = engine_of(model);
+    const int32_t said[] = {40, 41, 42, 43};
+    fake_script(said, 4); /* and then the end */
+    static const int32_t text[] = {10, 11, 12, 13, 14, 15, END, 20, 21, 10, 11, 12, 13};
+    const int n = sizeof text / sizeof *text;
+    int seq = -1;
+    assert_int_equal(engine_seq_open(g, &seq, &e), 0);
+    const struct engine_prefill f = {.seq = seq, .tokens = text, .n = n - 1};
+    assert_int_equal(engine_prefill(g, &f, &e), 0);
+    static const struct {
+        enum spec_mode mode;
+        int drafts;
+    } ways[] = {{SPEC_SUFFIX, 3}, {SPEC_MTP, 4}};
+    for (int i = 0; i < 2; i++) {
+        struct spec s;
+        const struct spec_opts so = {.mode = ways[i].mode, .draft = 8};
+        assert_int_equal(spec_init(&s, &so, g, &e), 0);
+        struct spec_seq *q = spec_seq_create();
+        spec_seq_prompt(q, text, n);
+        const float go_on = q->ladder.go_on;
+        struct spec_part p = {.q = q, .seq = seq, .pending = text[n - 1], .room = 20};
+        assert_int_equal(spec_draft(&s, g, &p, 1, &e), 0);
+        assert_int_equal(p.n, ways[i].drafts);
+        assert_int_equal(p.ids[p.n - 1], END);
+        struct view_spec v = {0};
+        spec_learn(&s, &p, 1, &p.n, 1e-3, (struct view_spec *[]){&v});
+        assert_true(q->ladder.go_on >= go_on);
+        spec_seq_free(q);
+    }
+    fake_script(NULL, 0);
+    engine_seq_close(g, seq);
+    engine_unload(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -608,6 +655,7 @@ int main(void)
         cmocka_unit_test(a_wrong_price_does_not_last),
         cmocka_unit_test(auto_is_the_better_of_both),
         cmocka_unit_test(costs_fall_faster_than_they_rise),
+        cmocka_unit_test(drafts_stop_at_the_end),
         cmocka_unit_test(words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

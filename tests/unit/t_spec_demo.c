@@ -293,11 +293,50 @@ static void seeded(void **state)
     compare(true);
 }
 
+/* A chain of drafts ends behind the token that ends the text. */
+static void chains_stop_at_the_end(void **state)
+{
+    (void)state;
+    static struct answer whole;
+    struct view_spec sum[1] = {0};
+    const int which = 2;
+    struct sched *s = open_ready(SPEC_OFF, 0);
+    answers(s, &which, 1, false, false, MOST, &whole, sum);
+    sched_close(s);
+    assert_in_range(whole.n, 4, MOST - 1); /* it ends by itself */
+    const struct prompt *p = &prompts[which];
+    struct engine_model *m = NULL;
+    struct err e = ERR_INIT;
+    const struct engine_opts o = {.backend = EB_CPU, .ctx = 600, .threads = 2, .slots = 1};
+    if (engine_load(in_tree("models/demo.qsr"), false, &o, &m, &e) < 0) {
+        fail_msg("%s", e.msg);
+    }
+    struct engine *g = engine_of(m);
+    int seq = -1;
+    assert_int_equal(engine_seq_open(g, &seq, &e), 0);
+    const struct engine_prefill asked = {.seq = seq, .tokens = p->ids, .n = p->n};
+    assert_int_equal(engine_prefill(g, &asked, &e), 0);
+    const struct engine_prefill said = {.seq = seq, .tokens = whole.ids, .n = whole.n - 2};
+    assert_int_equal(engine_prefill(g, &said, &e), 0);
+    const int32_t last = whole.ids[whole.n - 2], end = whole.ids[whole.n - 1];
+    assert_true(engine_ends(g, end) && !engine_ends(g, last));
+    for (int to_end = 0; to_end < 2; to_end++) {
+        struct engine_draft d = {.seq = seq, .next = last, .depth = 5, .to_end = to_end};
+        assert_int_equal(engine_draft(g, &d, 1, &e), 0);
+        assert_int_equal(d.ids[0], end);
+        assert_int_equal(d.n, to_end ? 1 : 5);
+        assert_int_equal(d.steps, d.n);
+    }
+    engine_seq_close(g, seq);
+    engine_unload(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy),
         cmocka_unit_test(seeded),
+        cmocka_unit_test(chains_stop_at_the_end),
     };
     return cmocka_run_group_tests(tests, prompts_read, clean);
 }
