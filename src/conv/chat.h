@@ -22,6 +22,15 @@
 
 enum input_kind { IN_SEND, IN_MESSAGES, IN_TEXT, IN_IDS };
 
+/* A prompt that was made before its turn was asked for. Constant once made. */
+struct conv_prepared {
+    atomic_int holders;
+    enum input_kind kind;
+    json_t *tools;
+    struct tok_ids ids;
+    struct prompt_shape shape;
+};
+
 /* A turn that was asked for. */
 struct input {
     enum input_kind kind;
@@ -30,6 +39,7 @@ struct input {
     struct buf text; /* what the user said, or the messages */
     struct buf tools;
     struct tok_ids ids;
+    struct conv_prepared *prepared; /* NULL: the prompt is still to be made of the others */
     struct settings settings;
     bool announced; /* CE_QUEUED was posted */
     struct input *next;
@@ -44,7 +54,7 @@ struct turn {
     struct split split;
     bool splitting;
     struct split_out said; /* everything so far */
-    size_t posted_thought, posted_text, posted_calls;
+    size_t posted_thought, posted_text, posted_calls, posted_logprobs;
     struct tok_ids ids;
     struct conv_logprob *logprobs; /* [logprobs_cap][n_logprobs], of ids */
     size_t logprobs_cap;

@@ -98,8 +98,10 @@ struct conv_event {
     enum conv_reason reason;
     int code; /* CE_FAILED, and CE_END of a turn that could not begin: a status of base/err.h */
     double progress;
-    int done, total;
+    int done, total; /* CE_PREFILL; CE_THOUGHT and CE_TEXT: done tokens are drawn by now */
     struct buf text;
+    struct buf logprobs; /* CE_THOUGHT and CE_TEXT, where they are wanted: struct conv_logprob of
+                            the tokens since the event before, as chat_result.logprobs */
 };
 void conv_event_fini(struct conv_event *ev);
 

@@ -88,6 +88,8 @@ static bool merge(struct post *p, struct post_item *it)
     case CE_TEXT:
     case CE_THOUGHT:
         buf_add(&last->ev.text, it->ev.text.data, it->ev.text.len);
+        buf_add(&last->ev.logprobs, it->ev.logprobs.data, it->ev.logprobs.len);
+        last->ev.done = it->ev.done;
         break;
     case CE_LOADING:
     case CE_PREFILL:
@@ -181,4 +183,5 @@ void chat_result_free(struct chat_result *r)
 void conv_event_fini(struct conv_event *ev)
 {
     buf_free(&ev->text);
+    buf_free(&ev->logprobs);
 }

@@ -150,7 +150,11 @@ int chat_request(struct chat *t, const struct conv_request *q, struct err *e)
     struct input *in = mem_zalloc(sizeof *in);
     in->asked = clock_now(clock_main());
     take_settings(&in->settings, q);
-    if (q->messages) {
+    if (q->prepared) {
+        in->kind = q->prepared->kind;
+        in->prepared = q->prepared;
+        atomic_fetch_add(&q->prepared->holders, 1);
+    } else if (q->messages) {
         in->kind = IN_MESSAGES;
         buf_add(&in->text, q->messages, q->messages_n);
         buf_add(&in->tools, q->tools ? q->tools : "", q->tools ? q->tools_n : 0);
@@ -175,40 +179,79 @@ static int ready(const struct conv *c, struct err *e)
     return v.ready ? 0 : err_set(e, QE_BUSY, "the model is still being loaded");
 }
 
-static int count_messages(const struct conv *c, const struct conv_request *q, struct tok_ids *ids,
-                          struct err *e)
+/* Renders and tokenizes. */
+static int prepare(const struct conv *c, const struct conv_request *q, struct conv_prepared *p,
+                   struct err *e)
 {
-    json_t *messages = NULL, *tools = NULL;
-    struct settings s;
-    struct prompt_shape shape = {.opens_thought = false};
-    take_settings(&s, q);
-    int rc = input_messages(q->messages, q->messages_n, q->tools, q->tools_n, &messages, &tools, e);
-    rc = rc < 0 ? rc : prompt_messages(&c->prompt, messages, tools, &s, ids, &shape, e);
-    settings_fini(&s);
-    json_decref(messages);
-    json_decref(tools);
+    p->kind = q->messages ? IN_MESSAGES : q->text ? IN_TEXT : IN_IDS;
+    int rc = 0;
+    if (q->messages) {
+        json_t *messages = NULL;
+        struct settings s;
+        take_settings(&s, q);
+        rc = input_messages(q->messages, q->messages_n, q->tools, q->tools_n, &messages, &p->tools,
+                            e);
+        rc = rc < 0 ? rc
+                    : prompt_messages(&c->prompt, messages, p->tools, &s, &p->ids, &p->shape, e);
+        settings_fini(&s);
+        json_decref(messages);
+        return rc;
+    }
+    if (q->text) {
+        tokenizer_encode(c->prompt.tok, q->text, q->text_n, true, &p->ids);
+    }
+    for (size_t i = 0; i < q->n_ids; i++) {
+        tok_ids_add(&p->ids, q->ids[i]);
+    }
+    p->shape.ends.input = p->ids.n;
     return rc;
 }
 
-int conv_count_tokens(struct conv *c, const struct conv_request *q, int *out, struct err *e)
+int conv_prepare(struct conv *c, const struct conv_request *q, struct conv_prepared **out,
+                 int *tokens, struct err *e)
 {
     int rc = ready(c, e);
     rc = rc < 0 ? rc : check(q, e);
     if (rc < 0) {
         return rc;
     }
-    struct tok_ids ids = {0};
-    size_t n = q->n_ids;
-    if (q->messages) {
-        rc = count_messages(c, q, &ids, e);
-        n = ids.n;
-    } else if (q->text) {
-        tokenizer_encode(c->prompt.tok, q->text, q->text_n, true, &ids);
-        n = ids.n;
+    struct conv_prepared *p = mem_zalloc(sizeof *p);
+    atomic_init(&p->holders, 1);
+    rc = prepare(c, q, p, e);
+    *tokens = (int)p->ids.n;
+    rc = rc < 0 ? rc : sched_check_length(c->sched, p->ids.n, e);
+    if (rc < 0) {
+        conv_prepared_free(p);
+        return rc;
     }
-    tok_ids_free(&ids);
-    *out = rc == 0 ? (int)n : 0;
+    *out = p;
+    return 0;
+}
+
+void conv_prepared_free(struct conv_prepared *p)
+{
+    if (p && atomic_fetch_sub(&p->holders, 1) == 1) {
+        json_decref(p->tools);
+        tok_ids_free(&p->ids);
+        free(p);
+    }
+}
+
+int conv_count_tokens(struct conv *c, const struct conv_request *q, int *out, struct err *e)
+{
+    struct conv_prepared p = {.tools = NULL};
+    int rc = ready(c, e);
+    rc = rc < 0 ? rc : check(q, e);
+    rc = rc < 0 ? rc : prepare(c, q, &p, e);
+    *out = rc == 0 ? (int)p.ids.n : 0;
+    json_decref(p.tools);
+    tok_ids_free(&p.ids);
     return rc;
+}
+
+int conv_check_weights(const struct conv *c, struct err *e)
+{
+    return c->opts.script ? 0 : sched_check_file(c->opts.model, e);
 }
 
 int conv_tokenize(struct conv *c, const char *text, size_t n, bool special, int32_t **ids,

@@ -30,6 +30,7 @@ struct conv_request {
     size_t text_n;
     const int32_t *ids; /* as chat_complete_ids */
     size_t n_ids;
+    struct conv_prepared *prepared; /* made of these by conv_prepare; NULL: that is still to do */
     /* as in conv_opts */
     double temp, top_p, min_p;
     int top_k;
@@ -56,6 +57,21 @@ struct conv_request conv_request_default(const struct conv *c);
  * answered ends before that, with a code. The chat answers its requests in order. QE_USAGE: a
  * value that cannot be (named, with what is allowed). QE_NOMEM: too long. */
 int chat_request(struct chat *t, const struct conv_request *q, struct err *e);
+
+/* The tokens of a request's prompt, made by whoever has the time: rendering and tokenizing a
+ * long one takes seconds, in which no answer of others could go on. It depends on what the request
+ * asks about, and on think, preserve, effort and system; several requests may have the same one.
+ * Any thread; *tokens (its length) is set also when it is too long for the window (QE_NOMEM).
+ * QE_BUSY: the model is not loaded yet. QE_FORMAT, QE_USAGE: the request is wrong. */
+struct conv_prepared;
+int conv_prepare(struct conv *c, const struct conv_request *q, struct conv_prepared **out,
+                 int *tokens, struct err *e);
+/* NULL is allowed; any thread, also while requests with it live. */
+void conv_prepared_free(struct conv_prepared *p);
+
+/* Reads the model file again and compares its weights with their digests; seconds per GiB. Any
+ * thread. QE_FORMAT: they differ. */
+int conv_check_weights(const struct conv *c, struct err *e);
 
 /* How many tokens its prompt has, as chat_result.prompt_tokens would say; any thread, beside all
  * that is answered. QE_BUSY: the model is not loaded yet. QE_FORMAT, QE_USAGE: the request is

@@ -13,6 +13,7 @@
 #include "base/jsonio.h"
 #include "base/mem.h"
 #include "conv/chat.h"
+#include "conv/request.h"
 
 #define SAVE_NS 2000000000 /* between two commits of an answer that streams */
 
@@ -27,6 +28,21 @@ static void post_event(struct chat *t, enum conv_event_kind kind, const char *te
 {
     struct post_item it = {.ev = {.kind = kind, .chat = t}};
     buf_add(&it.ev.text, text ? text : "", n);
+    post_put(t->reader->post, &it);
+}
+
+/* A piece of the thought or the answer, with what is to be told of the tokens drawn meanwhile. */
+static void post_piece(struct chat *t, enum conv_event_kind kind, const char *text, size_t n)
+{
+    struct turn *u = &t->turn;
+    struct post_item it = {.ev = {.kind = kind, .chat = t, .done = (int)u->ids.n}};
+    const size_t per = (size_t)u->n_logprobs;
+    if (per > 0 && u->logprobs && u->ids.n > u->posted_logprobs) {
+        buf_add(&it.ev.logprobs, u->logprobs + u->posted_logprobs * per,
+                (u->ids.n - u->posted_logprobs) * per * sizeof *u->logprobs);
+        u->posted_logprobs = u->ids.n;
+    }
+    buf_add(&it.ev.text, text, n);
     post_put(t->reader->post, &it);
 }
 
@@ -45,12 +61,12 @@ static void post_said(struct chat *t)
 {
     struct turn *u = &t->turn;
     if (u->said.thought.len > u->posted_thought) {
-        post_event(t, CE_THOUGHT, u->said.thought.data + u->posted_thought,
+        post_piece(t, CE_THOUGHT, u->said.thought.data + u->posted_thought,
                    u->said.thought.len - u->posted_thought);
         u->posted_thought = u->said.thought.len;
     }
     if (u->said.text.len > u->posted_text) {
-        post_event(t, CE_TEXT, u->said.text.data + u->posted_text,
+        post_piece(t, CE_TEXT, u->said.text.data + u->posted_text,
                    u->said.text.len - u->posted_text);
         u->posted_text = u->said.text.len;
     }
@@ -232,7 +248,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     const int64_t stored = record_done(&t->conv->record, &t->record, kept);
     conv_record_news(t->conv, t);
     saving_turn_over(t, u->job && kept ? stored : 0);
-    if (kept) {
+    if (kept && u->messages) {
         json_array_append_new(u->messages, answer_as_message(u->said.text.data, u->said.text.len,
                                                              u->said.thought.data,
                                                              u->said.thought.len, u->said.calls));
@@ -305,6 +321,14 @@ static int make_prompt(struct chat *t, struct tok_ids *ids, struct prompt_shape 
     const struct input *in = u->in;
     const struct prompt *p = &t->conv->prompt;
     int rc = 0;
+    if (in->prepared) {
+        for (size_t i = 0; i < in->prepared->ids.n; i++) {
+            tok_ids_add(ids, in->prepared->ids.v[i]);
+        }
+        *shape = in->prepared->shape;
+        u->tools = json_incref(in->prepared->tools);
+        return 0;
+    }
     switch (in->kind) {
     case IN_IDS:
         for (size_t i = 0; i < in->ids.n; i++) {
@@ -709,6 +733,7 @@ void input_free(struct input *in)
     if (in) {
         buf_free(&in->text);
         buf_free(&in->tools);
+        conv_prepared_free(in->prepared);
         tok_ids_free(&in->ids);
         settings_fini(&in->settings);
         free(in);

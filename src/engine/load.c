@@ -13,6 +13,14 @@ struct engine_model {
     struct engine *engine;
 };
 
+int engine_check_file(const char *path, struct err *e)
+{
+    struct container *c = NULL;
+    const int rc = container_open(path, true, &c, e);
+    container_close(c);
+    return rc;
+}
+
 int engine_load(const char *path, bool verify, const struct engine_opts *o,
                 struct engine_model **out, struct err *e)
 {

@@ -19,6 +19,9 @@ enum engine_blob { MB_TOKENIZER, MB_TOKENIZER_CONFIG, MB_TEMPLATE, MB_GENERATION
 int engine_load(const char *path, bool verify, const struct engine_opts *o,
                 struct engine_model **out, struct err *e);
 void engine_unload(struct engine_model *m);
+/* Reads the file and compares every weight with its digest, beside all engines; any thread.
+ * QE_FORMAT: one differs. QE_IO: it cannot be read. */
+int engine_check_file(const char *path, struct err *e);
 
 struct engine *engine_of(const struct engine_model *m);
 /* A blob of the file; false when it has none. Borrowed until engine_unload. */

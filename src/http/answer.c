@@ -23,50 +23,24 @@ static void token_text(void *ctx, int32_t id, struct buf *out)
     (void)conv_detokenize(ctx, &id, 1, out, NULL);
 }
 
-struct answer *answer_create(struct http *h, struct ask *ask, struct MHD_Connection *conn)
+struct answer *answer_create(struct http *h, struct ask *ask, const struct exchange *x)
 {
     struct answer *a = mem_zalloc(sizeof *a);
     a->h = h;
     a->ask = ask;
-    a->conn = conn;
-    a->asked = a->last = now_ns();
+    a->conn = x->conn;
+    a->suspended = true;
+    a->asked = x->begun;
+    a->last = now_ns();
     a->view = view_request_unknown();
+    memcpy(a->view.client, x->client, sizeof a->view.client);
     ask->token = token_text;
     ask->token_ctx = h->conv;
     for (int i = 0; i < API_CHOICES; i++) {
         a->choice[i].out = (struct choice_out){.index = i, .block = -1};
     }
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-    a->fd = info ? info->connect_fd : -1;
+    a->fd = x->peer ? x->peer->fd : -1;
     return a;
-}
-
-void answer_client(struct answer *a, const char *agent)
-{
-    static const struct {
-        const char *agent, *name;
-    } known[] = {{"claude-cli", "claude-code"},
-                 {"codex", "codex"},
-                 {"Anthropic/", "anthropic-sdk"},
-                 {"OpenAI/", "openai-sdk"}};
-    const char *name = NULL;
-    size_t n = 0;
-    for (size_t i = 0; agent && i < sizeof known / sizeof *known; i++) {
-        if (strncmp(agent, known[i].agent, strlen(known[i].agent)) == 0) {
-            name = known[i].name;
-            n = strlen(name);
-        }
-    }
-    if (!name) {
-        name = agent && agent[0] ? agent : "-";
-        n = strcspn(name, "/ ");
-    }
-    n = n < sizeof a->view.client ? n : sizeof a->view.client - 1;
-    for (size_t i = 0; i < n; i++) { /* it goes to a log and a screen */
-        a->view.client[i] = name[i] > 0x20 && name[i] < 0x7f ? name[i] : '?';
-    }
-    a->view.client[n] = 0;
 }
 
 void answer_free(struct answer *a)
@@ -78,6 +52,7 @@ void answer_free(struct answer *a)
         buf_free(&a->choice[i].text);
         buf_free(&a->choice[i].thought);
         choice_free(&a->choice[i].out);
+        conv_prepared_free(a->prepared[i]);
     }
     buf_free(&a->out);
     ask_free(a->ask);
@@ -175,7 +150,8 @@ void answer_begin(struct answer *a)
     struct err e = ERR_INIT;
     show(a);
     for (int i = 0; i < a->ask->n; i++) {
-        const struct conv_request q = ask_request(a->ask, i);
+        struct conv_request q = ask_request(a->ask, i);
+        q.prepared = a->prepared[i / a->ask->per];
         a->choice[i].chat = conv_reader_chat(a->h->reader);
         a->n_begun++;
         if (chat_request(a->choice[i].chat, &q, &e) < 0) {
@@ -258,15 +234,8 @@ static int status_of(int code)
 /* A choice that could not be answered. */
 static void fail(struct answer *a, const struct conv_event *ev, const struct chat_result *r)
 {
-    char too_long[160];
     const char *why = ev->text.data ? ev->text.data : "the answer failed";
-    struct view_model m;
-    conv_view_model(a->h->conv, &m);
-    if (ev->code == QE_NOMEM && r->prompt_tokens >= m.ctx) {
-        snprintf(too_long, sizeof too_long, "prompt is too long: %d tokens > %d maximum",
-                 r->prompt_tokens, m.ctx);
-        why = too_long;
-    }
+    (void)r;
     ended(a, RQ_FAILED, why);
     if (!a->headed) {
         refuse(a, status_of(ev->code), why);

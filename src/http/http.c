@@ -14,7 +14,7 @@ static void tell(const struct http *h, bool on)
 {
     struct view_listener l = {
         .on = on, .token = h->opts.n_keys > 0, .paused = atomic_load(&h->paused)};
-    memcpy(l.address, h->address, strnlen(h->address, sizeof l.address - 1));
+    memcpy(l.address, h->bound.address, strnlen(h->bound.address, sizeof l.address - 1));
     if (h->opts.requests) {
         requests_set_listener(h->opts.requests, &l);
     }
@@ -25,15 +25,17 @@ int http_open(struct conv *c, const struct http_opts *o, struct http **out, stru
     struct http *h = mem_zalloc(sizeof *h);
     h->opts = *o;
     h->opts.queue = o->queue > 0 ? o->queue : 64;
-    h->opts.connections = o->connections > 0 ? o->connections : 512;
+    h->opts.connections = o->connections > 0 ? o->connections : 1024;
     h->opts.body = o->body > 0 ? o->body : (size_t)32 << 20;
     h->conv = c;
-    h->wake_fd = h->drained_fd = -1;
+    h->wake_fd = h->drained_fd = h->bound.fd = -1;
+    h->metrics = metrics_create();
     h->defaults = conv_request_default(c);
     if (h->defaults.max_tokens < 0) {
         h->defaults.max_tokens = o->max_tokens > 0 ? o->max_tokens : 8192;
     }
     pthread_mutex_init(&h->lock, NULL);
+    pthread_mutex_init(&h->peers_lock, NULL);
     int rc = server_start(h, e);
     rc = rc < 0 ? rc : listen_start(h, e);
     if (rc < 0) {
@@ -47,7 +49,7 @@ int http_open(struct conv *c, const struct http_opts *o, struct http **out, stru
 
 const char *http_address(const struct http *h)
 {
-    return h->address;
+    return h->bound.address;
 }
 
 void http_drain(struct http *h)
@@ -114,5 +116,7 @@ void http_close(struct http *h)
     server_stop(h);
     tell(h, false);
     pthread_mutex_destroy(&h->lock);
+    pthread_mutex_destroy(&h->peers_lock);
+    metrics_free(h->metrics);
     free(h);
 }

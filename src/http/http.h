@@ -10,19 +10,24 @@
 
 /*
  * The listener: serves the model of a conv to HTTP clients, in the shapes of the OpenAI and the
- * Anthropic API (quasar-listen(7)). Two threads of its own: one for the sockets, one that reads
- * what the model says. Neither waits for the other, and the engine waits for none of them.
+ * Anthropic API (quasar-listen(7)). Threads of its own: some for the sockets, some that turn
+ * bodies into prompts, one that reads what the model says. None of them waits for the work of
+ * another, and the engine waits for none of them.
  */
 struct http;
 
 struct http_opts {
-    const char *host; /* an address, or "localhost" */
+    const char *host; /* an address, "localhost", or unix:PATH, which port does not matter for */
     int port;         /* 0: any that is free */
+    int given_fd;     /* a socket that listens already, used instead; 0: none. Stays the caller's */
+    const char *tls_cert, *tls_key; /* texts in PEM; NULL: no encryption */
+    const char *const *origins;     /* of pages that may ask from elsewhere; "*": of all */
+    size_t n_origins;
     const char *const *keys;
     size_t n_keys;             /* 0: everybody may ask */
     int max_tokens;            /* of an answer whose request names no limit; 0: 8192 */
     int queue;                 /* requests that may wait or run at a time; 0: 64 */
-    int connections;           /* 0: 512 */
+    int connections;           /* 0: 1024 */
     size_t body;               /* bytes of a request at most; 0: 32 MiB */
     const char *version;       /* of the program */
     struct requests *requests; /* the table to keep; NULL: none. Outlives it */
@@ -34,7 +39,7 @@ struct http_opts {
 /* Listens at once; until the model is loaded requests to it are answered 503. The strings must
  * live as long. QE_IO: the address cannot be listened at (why, and what to do). */
 int http_open(struct conv *c, const struct http_opts *o, struct http **out, struct err *e);
-/* "127.0.0.1:8080" */
+/* "127.0.0.1:8080", "unix:/run/quasar.sock" */
 const char *http_address(const struct http *h);
 /* No further request is taken: they are answered 503. */
 void http_drain(struct http *h);

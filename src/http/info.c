@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/jsonio.h"
+#include "base/mem.h"
 #include "http/fields.h"
 #include "http/server.h"
 
@@ -12,13 +13,6 @@ static void put(json_t *o, struct buf *out)
 {
     json_write_exact(o, out);
     json_decref(o);
-}
-
-static void wrong(bool anthropic, const char *field, const char *why, int code, int *status,
-                  struct buf *out)
-{
-    *status = code;
-    (anthropic ? &api_messages : &api_chat)->error(code, why, field, out);
 }
 
 static bool is_ready(const struct http *h)
@@ -38,7 +32,7 @@ static json_t *model_object(const struct http *h)
                      "owned_by", "quasar", "display_name", m.name, "max_model_len", m.ctx);
 }
 
-static void models(const struct http *h, struct buf *out)
+void info_models(const struct http *h, struct buf *out)
 {
     struct view_model m;
     conv_view_model(h->conv, &m);
@@ -46,6 +40,37 @@ static void models(const struct http *h, struct buf *out)
     put(json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list, "has_more", 0,
                   "first_id", m.name, "last_id", m.name),
         out);
+}
+
+/* The last part of a path, with its %XX resolved; false: it is not one text. */
+static bool decode(const char *s, struct buf *out)
+{
+    for (; *s; s++) {
+        if (*s != '%') {
+            buf_addc(out, *s);
+            continue;
+        }
+        char hex[3] = {s[1], s[1] ? s[2] : 0, 0};
+        if (strspn(hex, "0123456789abcdefABCDEF") != 2 || strcmp(hex, "00") == 0) {
+            return false;
+        }
+        buf_addc(out, (char)strtol(hex, NULL, 16));
+        s += 2;
+    }
+    return out->len > 0;
+}
+
+static void model_of(struct exchange *x, const char *path)
+{
+    struct view_model m;
+    struct buf name = BUF_INIT;
+    conv_view_model(x->h->conv, &m);
+    if (m.ready && decode(path, &name) && strcmp(name.data, m.name) == 0) {
+        put(model_object(x->h), &x->out);
+    } else {
+        take_refuse(x, 404, "model", "there is no such model");
+    }
+    buf_free(&name);
 }
 
 static void status_of(struct http *h, struct buf *out)
@@ -62,92 +87,67 @@ static void status_of(struct http *h, struct buf *out)
         out);
 }
 
-static void metric(struct buf *out, const char *name, const char *type, const char *model,
-                   double value)
-{
-    buf_printf(out, "# TYPE %s %s\n%s{model_name=\"%s\"} %.17g\n", name, type, name, model, value);
-}
-
-static void metrics(struct http *h, struct buf *out)
-{
-    struct view_model m;
-    struct view_load l;
-    struct view_kv kv;
-    conv_view_model(h->conv, &m);
-    conv_view_load(h->conv, &l);
-    conv_view_kv(h->conv, &kv);
-    uint64_t tokens = 0, drafts = 0;
-    for (int s = 0; s < VS_COUNT; s++) {
-        tokens += l.spec.tokens[s];
-        drafts += s == VS_NONE ? 0 : l.spec.rounds[s];
-    }
-    metric(out, "vllm:num_requests_running", "gauge", m.name, l.running);
-    metric(out, "vllm:num_requests_waiting", "gauge", m.name, l.waiting);
-    metric(out, "vllm:kv_cache_usage_perc", "gauge", m.name,
-           kv.pages > 0 ? 1 - (double)kv.pages_free / kv.pages : 0);
-    metric(out, "vllm:prompt_tokens_total", "counter", m.name, (double)l.prompt_tokens);
-    metric(out, "vllm:generation_tokens_total", "counter", m.name, (double)tokens);
-    metric(out, "vllm:prefix_cache_queries_total", "counter", m.name, (double)l.prompt_tokens);
-    metric(out, "vllm:prefix_cache_hits_total", "counter", m.name, (double)l.cached_tokens);
-    metric(out, "vllm:spec_decode_num_drafts_total", "counter", m.name, (double)drafts);
-    metric(out, "vllm:spec_decode_num_draft_tokens_total", "counter", m.name,
-           (double)view_spec_drafted(&l.spec));
-    metric(out, "vllm:spec_decode_num_accepted_tokens_total", "counter", m.name,
-           (double)view_spec_accepted(&l.spec));
-}
-
 /* ---- tokens ---- */
 
-static void count_tokens(struct http *h, json_t *body, int *status, struct buf *out)
+static void count_tokens(struct exchange *x, json_t *body)
 {
     struct ask *a = NULL;
     struct err e = ERR_INIT;
     const char *field = NULL;
     int n = 0;
-    int rc = ask_create(&api_messages, body, true, &h->defaults, &a, &field, &e);
+    int rc = ask_create(&api_messages, body, true, &x->h->defaults, &a, &field, &e);
     if (rc == 0) {
         const struct conv_request q = ask_request(a, 0);
-        rc = conv_count_tokens(h->conv, &q, &n, &e);
+        rc = conv_count_tokens(x->h->conv, &q, &n, &e);
     }
     ask_free(a);
     if (rc < 0) {
-        wrong(true, field, e.msg, rc == QE_BUSY ? 503 : 400, status, out);
-        return;
+        take_refuse(x, rc == QE_BUSY ? 503 : 400, field, e.msg);
+    } else {
+        put(json_pack("{s:i}", "input_tokens", n), &x->out);
     }
-    put(json_pack("{s:i}", "input_tokens", n), out);
 }
 
-static void tokenize(struct http *h, json_t *body, int *status, struct buf *out)
+/* The text that is asked about; NULL: there is none, or it is none. */
+static const json_t *text_field(struct fields *f)
+{
+    const char *s = NULL;
+    fields_str(f, "content", &s);
+    fields_str(f, "prompt", &s);
+    const json_t *prompt = json_object_get(f->o, "prompt");
+    if (fields_ok(f) && !s) {
+        fields_wrong(f, "prompt", "is missing; it is the text");
+    }
+    return json_is_string(prompt) ? prompt : json_object_get(f->o, "content");
+}
+
+static void tokenize(struct exchange *x, json_t *body)
 {
     struct fields f = {.o = body};
     struct err e = ERR_INIT;
-    const char *text = NULL;
     bool special = true;
     int32_t *ids = NULL;
     size_t n = 0;
-    fields_str(&f, "content", &text);
-    fields_str(&f, "prompt", &text);
+    const json_t *text = text_field(&f);
     fields_bool(&f, "parse_special", &special);
     fields_bool(&f, "add_special_tokens", &special);
-    if (fields_ok(&f) && !text) {
-        fields_wrong(&f, "prompt", "is missing; it is the text");
-    }
     if (!fields_ok(&f)) {
-        wrong(false, f.field, f.e.msg, 400, status, out);
-    } else if (conv_tokenize(h->conv, text, strlen(text), special, &ids, &n, &e) < 0) {
-        wrong(false, NULL, e.msg, 503, status, out);
+        take_refuse(x, 400, f.field, f.e.msg);
+    } else if (conv_tokenize(x->h->conv, json_string_value(text), json_string_length(text), special,
+                             &ids, &n, &e) < 0) {
+        take_refuse(x, 503, NULL, e.msg);
     } else {
         json_t *list = json_array();
         for (size_t i = 0; i < n; i++) {
             json_array_append_new(list, json_integer(ids[i]));
         }
-        put(json_pack("{s:o, s:i}", "tokens", list, "count", (int)n), out);
+        put(json_pack("{s:o, s:i}", "tokens", list, "count", (int)n), &x->out);
     }
     free(ids);
     json_decref(body);
 }
 
-static void detokenize(struct http *h, json_t *body, int *status, struct buf *out)
+static void detokenize(struct exchange *x, json_t *body)
 {
     struct fields f = {.o = body};
     struct err e = ERR_INIT;
@@ -156,105 +156,107 @@ static void detokenize(struct http *h, json_t *body, int *status, struct buf *ou
     if (fields_ok(&f) && !list) {
         fields_wrong(&f, "tokens", "is missing; it is an array of token ids");
     }
-    for (size_t i = 0; i < json_array_size(list) && fields_ok(&f); i++) {
+    const size_t n = json_array_size(list);
+    int32_t *ids = mem_array(n + 1, sizeof *ids);
+    for (size_t i = 0; i < n && fields_ok(&f); i++) {
         const json_t *v = json_array_get(list, i);
         const json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
-        const int32_t one = id < 0 || id > INT32_MAX ? -1 : (int32_t)id;
-        if (conv_detokenize(h->conv, &one, 1, &text, &e) < 0) {
+        if (id < 0 || id > INT32_MAX) {
             fields_wrong(&f, "tokens", "item %zu is no token of the model", i);
         }
+        ids[i] = (int32_t)id;
+    }
+    if (fields_ok(&f) && conv_detokenize(x->h->conv, ids, n, &text, &e) < 0) {
+        fields_wrong(&f, "tokens", "%s", e.msg);
     }
     if (!fields_ok(&f)) {
-        wrong(false, f.field, f.e.msg, is_ready(h) ? 400 : 503, status, out);
+        take_refuse(x, is_ready(x->h) ? 400 : 503, f.field, f.e.msg);
     } else {
         json_t *s = json_str_lossy(text.data ? text.data : "", text.len);
-        put(json_pack("{s:O, s:o}", "content", s, "prompt", s), out);
+        put(json_pack("{s:O, s:o}", "content", s, "prompt", s), &x->out);
     }
+    free(ids);
     buf_free(&text);
     json_decref(body);
 }
 
-static bool post(struct http *h, const char *path, const struct buf *body, int *status,
-                 struct buf *out)
+void info_post(struct exchange *x, json_t *body)
 {
     static const struct {
         const char *path;
-        void (*fn)(struct http *h, json_t *body, int *status, struct buf *out);
+        void (*fn)(struct exchange *x, json_t *body);
     } table[] = {{"/v1/messages/count_tokens", count_tokens},
                  {"/tokenize", tokenize},
                  {"/detokenize", detokenize}};
+    x->status = 200;
+    x->ready = true;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        if (strcmp(path, table[i].path) == 0) {
-            struct err e = ERR_INIT;
-            json_t *v = NULL;
-            int rc = json_parse(body->data ? body->data : "", body->len, "the body", &v, &e);
-            if (rc == 0 && !json_is_object(v)) {
-                rc = err_set(&e, QE_FORMAT, "the body is not a JSON object");
-            }
-            if (rc < 0) {
-                json_decref(v);
-                wrong(i == 0, NULL, e.msg, 400, status, out);
-            } else {
-                table[i].fn(h, v, status, out);
-            }
-            return true;
+        if (strcmp(x->route->path, table[i].path) == 0) {
+            table[i].fn(x, body);
+            return;
         }
     }
-    return false;
+    json_decref(body);
+    take_refuse(x, 404, NULL, "there is nothing here");
 }
 
-/* A path of a GET. */
-static bool is_known(const char *path)
+/* ---- how it goes ---- */
+
+static void health(struct exchange *x)
 {
-    static const char *const paths[] = {"/health",    "/ready",   "/v1/models",
-                                        "/v1/status", "/version", "/metrics"};
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        if (strcmp(path, paths[i]) == 0) {
-            return true;
-        }
+    const bool ready = is_ready(x->h);
+    x->status = ready ? 200 : 503;
+    put(json_pack("{s:s}", "status", ready ? "ok" : "loading model"), &x->out);
+}
+
+void info_verify(struct exchange *x)
+{
+    struct http *h = x->h;
+    struct err e = ERR_INIT;
+    x->ready = true;
+    if (!is_ready(h)) {
+        health(x);
+        return;
     }
-    return strncmp(path, "/v1/models/", 11) == 0;
+    if (atomic_exchange(&h->checking, true)) {
+        take_refuse(x, 429, "verify", "the weights are being checked already");
+        return;
+    }
+    const int rc = conv_check_weights(h->conv, &e);
+    atomic_store(&h->checking, false);
+    x->status = rc == 0 ? 200 : 500;
+    put(rc == 0 ? json_pack("{s:s, s:s}", "status", "ok", "weights", "verified")
+                : json_pack("{s:s, s:s}", "status", "damaged", "weights", e.msg),
+        &x->out);
 }
 
-bool info_answer(struct http *h, const char *method, const char *path, bool anthropic,
-                 const struct buf *body, int *status, const char **type, struct buf *out)
+void info_get(struct exchange *x, const char **type)
 {
+    struct http *h = x->h;
+    const char *path = x->route->path;
     struct view_model m;
-    if (strcmp(method, "POST") == 0 && post(h, path, body, status, out)) {
-        return true;
-    }
-    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
-        *status = is_known(path) ? 405 : 404;
-        return false;
-    }
+    x->status = 200;
+    x->ready = true;
     conv_view_model(h->conv, &m);
     if (strcmp(path, "/health") == 0) {
-        *status = m.ready ? 200 : 503;
-        put(json_pack("{s:s}", "status", m.ready ? "ok" : "loading model"), out);
+        health(x);
     } else if (strcmp(path, "/ready") == 0) {
         const bool open = m.ready && !atomic_load(&h->draining) && !atomic_load(&h->paused) &&
                           http_live(h) < h->opts.queue;
-        *status = open ? 200 : 503;
-        put(json_pack("{s:b}", "ready", open), out);
+        x->status = open ? 200 : 503;
+        put(json_pack("{s:b}", "ready", open), &x->out);
     } else if (strcmp(path, "/v1/models") == 0) {
-        models(h, out);
-    } else if (strncmp(path, "/v1/models/", 11) == 0) {
-        if (!m.ready || strcmp(path + 11, m.name) != 0) {
-            wrong(anthropic, "model", "there is no such model", 404, status, out);
-        } else {
-            put(model_object(h), out);
-        }
+        info_models(h, &x->out);
+    } else if (strcmp(path, "/v1/models/") == 0) {
+        model_of(x, x->path + strlen(path));
     } else if (strcmp(path, "/v1/status") == 0) {
-        status_of(h, out);
+        status_of(h, &x->out);
     } else if (strcmp(path, "/version") == 0) {
         put(json_pack("{s:s, s:s}", "version", h->opts.version ? h->opts.version : "", "model",
                       m.name),
-            out);
-    } else if (strcmp(path, "/metrics") == 0) {
-        *type = "text/plain; version=0.0.4";
-        metrics(h, out);
+            &x->out);
     } else {
-        return false;
+        *type = "text/plain; version=0.0.4; charset=utf-8";
+        metrics_write(h->metrics, h->conv, &x->out);
     }
-    return true;
 }

@@ -1,39 +1,59 @@
-/* The sockets: libmicrohttpd's thread reads requests, checks who asks and how much, gives what
- * needs the model to the loop, and sends what comes back. */
+/* The sockets: libmicrohttpd's threads read requests, give what takes long to the work, and send
+ * what comes back. A connection is suspended while it waits for anything but its own socket. */
 #include "config.h"
 
-#include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include <unistd.h>
 
-#include "base/jsonio.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "http/server.h"
 
-#define IDLE_S 60 /* a connection that says nothing */
+#define IDLE_S  75 /* a connection that says nothing */
+#define S       1000000000LL
+#define SOCKETS 2 /* threads for them */
+#define TAKERS  4 /* threads for bodies */
 
-/* One request on its way in, and its answer. */
-struct exchange {
-    struct http *h;
-    struct buf body;
-    bool refused; /* answered already; what still comes is not read */
-    struct answer *answer;
+static const struct route routes[] = {
+    {"/v1/chat/completions", true, &api_chat, false},
+    {"/v1/completions", true, &api_completions, false},
+    {"/v1/messages", true, &api_messages, false},
+    {"/v1/responses", true, &api_responses, false},
+    {"/v1/messages/count_tokens", true, NULL, false},
+    {"/tokenize", true, NULL, false},
+    {"/detokenize", true, NULL, false},
+    {"/v1/models", false, NULL, false},
+    {"/v1/models/", false, NULL, false},
+    {"/health", false, NULL, true},
+    {"/ready", false, NULL, true},
+    {"/metrics", false, NULL, false},
+    {"/v1/status", false, NULL, false},
+    {"/version", false, NULL, false},
 };
 
-static const struct api *const apis[] = {&api_chat, &api_completions, &api_messages,
-                                         &api_responses};
+static const struct route *route_of(const char *path)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        const size_t n = strlen(routes[i].path);
+        const bool below =
+            routes[i].path[n - 1] == '/' && strncmp(path, routes[i].path, n) == 0 && path[n];
+        if (below || strcmp(path, routes[i].path) == 0) {
+            return &routes[i];
+        }
+    }
+    return NULL;
+}
 
 static const char *header(struct MHD_Connection *conn, const char *name)
 {
     return MHD_lookup_connection_value(conn, MHD_HEADER_KIND, name);
 }
 
-static bool is_anthropic(struct MHD_Connection *conn, const char *path)
+bool listen_anthropic(struct MHD_Connection *conn, const char *path)
 {
     return strncmp(path, "/v1/messages", 12) == 0 || header(conn, "anthropic-version");
 }
@@ -41,60 +61,97 @@ static bool is_anthropic(struct MHD_Connection *conn, const char *path)
 /* ---- answers ---- */
 
 /* Text that may go back in a header as it came. */
-static bool is_plain(const char *s)
+static bool is_plain(const char *s, size_t most)
 {
     size_t n = 0;
     for (; s[n]; n++) {
-        if (s[n] < 0x21 || s[n] > 0x7e || n > 127) {
+        if (s[n] < 0x20 || s[n] > 0x7e || n >= most) {
             return false;
         }
     }
     return n > 0;
 }
 
-static void add_headers(struct MHD_Connection *conn, struct MHD_Response *r, const char *type,
+static void add(struct MHD_Response *r, const char *name, const char *value)
+{
+    (void)MHD_add_response_header(r, name, value);
+}
+
+static void add_headers(const struct exchange *x, struct MHD_Response *r, const char *type,
                         int status)
 {
-    const char *session = header(conn, "x-session-id");
-    MHD_add_response_header(r, "Content-Type", type);
-    MHD_add_response_header(r, "Cache-Control", "no-cache");
-    if (session && is_plain(session)) {
-        MHD_add_response_header(r, "x-session-id", session);
+    const char *session = header(x->conn, "x-session-id");
+    const char *origin = guard_origin(x->h, x->conn);
+    add(r, "Content-Type", type);
+    add(r, "Cache-Control", "no-cache");
+    if (session && is_plain(session, 127)) {
+        add(r, "x-session-id", session);
+    }
+    if (origin && is_plain(origin, 255)) {
+        add(r, "Access-Control-Allow-Origin", origin);
+        add(r, "Access-Control-Expose-Headers", "request-id, x-session-id, Retry-After");
+        add(r, "Vary", "Origin");
     }
     if (status == 429 || status == 503) {
-        MHD_add_response_header(r, "Retry-After", "1");
+        add(r, "Retry-After", "1");
     }
     if (status == 401) {
-        MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
+        add(r, "WWW-Authenticate", "Bearer");
+    }
+    if (status == 405) {
+        add(r, "Allow", x->route && x->route->post ? "POST" : "GET, HEAD");
+    }
+    if (x->closes) {
+        add(r, "Connection", "close");
     }
 }
 
-/* Takes what is in body. */
-static enum MHD_Result reply(struct MHD_Connection *conn, int status, const char *type,
-                             struct buf *body, const char *id)
+static void log_reply(const struct exchange *x, int status, size_t n, const char *id)
 {
+    char line[400], path[80];
+    if (!x->h->opts.log || (status == 200 && !x->route->post)) {
+        return; /* looks at how it goes would be most of the log */
+    }
+    snprintf(path, sizeof path, "%s", x->path);
+    for (char *p = path; *p; p++) {
+        *p = *p > 0x20 && *p < 0x7f ? *p : '?';
+    }
+    snprintf(line, sizeof line, "%s %s %.10s %s status %d, %zu bytes, %.3f s", id, x->client,
+             x->method, path, status, n, clock_seconds(clock_now(clock_main()) - x->begun));
+    x->h->opts.log(x->h->opts.log_ctx, line);
+}
+
+/* Sends what is in body, and takes it. */
+static enum MHD_Result reply(struct exchange *x, int status, const char *type, struct buf *body,
+                             const char *id)
+{
+    char own[48];
     const size_t n = body->len;
+    if (!id) {
+        snprintf(own, sizeof own, "req_%012llx%04x", (unsigned long long)clock_wall(),
+                 (unsigned)atomic_fetch_add(&x->h->serial, 1) & 0xffffU);
+        id = own;
+        log_reply(x, status, n, id);
+        if (status >= 400) {
+            metrics_refuse(x->h->metrics, status);
+        }
+    }
     struct MHD_Response *r =
         MHD_create_response_from_buffer(n, buf_take(body), MHD_RESPMEM_MUST_FREE);
     if (!r) {
         return MHD_NO;
     }
-    add_headers(conn, r, type, status);
-    if (id) {
-        MHD_add_response_header(r, "request-id", id);
-    }
-    const enum MHD_Result rc = MHD_queue_response(conn, (unsigned)status, r);
+    add_headers(x, r, type, status);
+    add(r, "request-id", id);
+    const enum MHD_Result rc = MHD_queue_response(x->conn, (unsigned)status, r);
     MHD_destroy_response(r);
     return rc;
 }
 
-static enum MHD_Result refuse(struct MHD_Connection *conn, const char *path, int status,
-                              const char *field, const char *why)
+static enum MHD_Result refuse(struct exchange *x, int status, const char *why)
 {
-    struct buf b = BUF_INIT;
-    const struct api *api = is_anthropic(conn, path) ? &api_messages : &api_chat;
-    api->error(status, why, field, &b);
-    return reply(conn, status, "application/json", &b, NULL);
+    take_refuse(x, status, NULL, why);
+    return reply(x, status, "application/json", &x->out, NULL);
 }
 
 void listen_resume(struct answer *a)
@@ -145,8 +202,9 @@ static ssize_t send_more(void *cls, uint64_t pos, char *to, size_t max)
 }
 
 /* What is known of the answer by now. */
-static enum MHD_Result respond(struct answer *a)
+static enum MHD_Result respond(struct exchange *x)
 {
+    struct answer *a = x->answer;
     struct http *h = a->h;
     enum MHD_Result rc = MHD_YES;
     struct buf body = BUF_INIT;
@@ -164,7 +222,7 @@ static enum MHD_Result respond(struct answer *a)
     }
     pthread_mutex_unlock(&h->lock);
     if (whole) {
-        return reply(a->conn, status, "application/json", &body, a->ask->id);
+        return reply(x, status, "application/json", &body, a->ask->id);
     }
     if (!stream) {
         return rc;
@@ -174,9 +232,9 @@ static enum MHD_Result respond(struct answer *a)
     if (!r) {
         return MHD_NO;
     }
-    add_headers(a->conn, r, "text/event-stream", 200);
-    MHD_add_response_header(r, "X-Accel-Buffering", "no");
-    MHD_add_response_header(r, "request-id", a->ask->id);
+    add_headers(x, r, "text/event-stream", 200);
+    add(r, "X-Accel-Buffering", "no");
+    add(r, "request-id", a->ask->id);
     rc = MHD_queue_response(a->conn, 200, r);
     MHD_destroy_response(r);
     return rc;
@@ -184,163 +242,165 @@ static enum MHD_Result respond(struct answer *a)
 
 /* ---- requests ---- */
 
-/* Whether one of the keys is s; how long that takes tells nothing about them. */
-static bool is_key(const struct http *h, const char *s, size_t n)
+/* Gives it to the work; the connection waits. */
+static enum MHD_Result put_to_work(struct exchange *x)
 {
-    unsigned found = 0;
-    for (size_t k = 0; k < h->opts.n_keys; k++) {
-        const char *key = h->opts.keys[k];
-        const size_t m = strlen(key);
-        unsigned differ = n != m;
-        for (size_t i = 0; i < n; i++) {
-            differ |= (unsigned char)(s[i] ^ key[m ? i % m : 0]);
+    MHD_suspend_connection(x->conn);
+    if (!work_put(x->h->work, x)) {
+        if (x->route->api) {
+            server_release(x->h);
         }
-        found |= differ == 0 && m > 0;
+        take_refuse(x, 429, NULL, "too many requests wait already; try again");
+        MHD_resume_connection(x->conn);
     }
-    return found;
+    return MHD_YES;
 }
 
-static bool may_ask(const struct http *h, struct MHD_Connection *conn, const char *path)
-{
-    const char *bearer = header(conn, "Authorization"), *key = header(conn, "x-api-key");
-    if (h->opts.n_keys == 0 || strcmp(path, "/health") == 0 || strcmp(path, "/ready") == 0) {
-        return true;
-    }
-    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0 &&
-        is_key(h, bearer + 7, strlen(bearer + 7))) {
-        return true;
-    }
-    return key && is_key(h, key, strlen(key));
-}
-
-/* A page of this machine, or no page at all: a browser names in Origin who sent it, and no
- * foreign site may use the model of whoever looks at it. */
-static bool is_from_here(struct MHD_Connection *conn)
-{
-    static const char *const hosts[] = {"localhost", "127.0.0.1", "[::1]"};
-    const char *o = header(conn, "Origin");
-    if (!o) {
-        return true;
-    }
-    o = strncmp(o, "http://", 7) == 0 ? o + 7 : strncmp(o, "https://", 8) == 0 ? o + 8 : "";
-    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
-        const size_t n = strlen(hosts[i]);
-        if (strncmp(o, hosts[i], n) == 0 && (o[n] == 0 || o[n] == ':')) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The first look at a request, before its body. 0: it may go on. */
-static int look(const struct http *h, struct MHD_Connection *conn, const char *path,
-                const char **why)
-{
-    const char *length = header(conn, "Content-Length");
-    if (!may_ask(h, conn, path)) {
-        *why = "a key is required: Authorization: Bearer KEY, or x-api-key: KEY";
-        return 401;
-    }
-    if (!is_from_here(conn)) {
-        *why = "pages of other sites may not ask (the header Origin)";
-        return 403;
-    }
-    if (length && strtoull(length, NULL, 10) > h->opts.body) {
-        *why = "the request is too large";
-        return 413;
-    }
-    return 0;
-}
-
-static enum MHD_Result ask_model(struct exchange *x, const struct api *api,
-                                 struct MHD_Connection *conn)
+static enum MHD_Result ask_model(struct exchange *x)
 {
     struct http *h = x->h;
-    struct err e = ERR_INIT;
     struct view_model m;
-    struct ask *ask = NULL;
-    json_t *body = NULL;
-    const char *field = NULL;
     conv_view_model(h->conv, &m);
     if (!m.ready || atomic_load(&h->draining) || atomic_load(&h->paused)) {
-        return refuse(conn, api->path, 503, NULL,
+        return refuse(x, 503,
                       !m.ready                    ? "the model is still being loaded"
                       : atomic_load(&h->draining) ? "the server is going down"
                                                   : "the server takes no requests for now");
     }
-    int rc = json_parse(x->body.data ? x->body.data : "", x->body.len, "the body", &body, &e);
-    buf_free(&x->body);
-    if (rc == 0) {
-        rc = ask_create(api, body, false, &h->defaults, &ask, &field, &e);
+    if (!server_reserve(h)) {
+        return refuse(x, 429, "too many requests wait already; try again");
     }
-    if (rc < 0) {
-        return refuse(conn, api->path, 400, field, e.msg);
-    }
-    if (!ask->model[0]) {
-        memcpy(ask->own_model, m.name, sizeof m.name);
-        ask->model = ask->own_model;
-    }
-    snprintf(ask->id, sizeof ask->id, "%s%012llx%04x", api->prefix,
-             (unsigned long long)ask->created, (unsigned)atomic_fetch_add(&h->serial, 1) & 0xffffU);
-    x->answer = answer_create(h, ask, conn);
-    answer_client(x->answer, header(conn, "User-Agent"));
-    if (!server_submit(x->answer)) {
-        return refuse(conn, api->path, 429, NULL, "too many requests wait already; try again");
-    }
-    return respond(x->answer);
+    return put_to_work(x);
 }
 
-static enum MHD_Result dispatch(struct exchange *x, struct MHD_Connection *conn, const char *path,
-                                const char *method)
+/* The list of models is asked for often: it is made once. */
+static enum MHD_Result send_models(struct exchange *x)
 {
-    const char *type = "application/json";
-    struct buf out = BUF_INIT;
-    int status = 200;
-    for (size_t i = 0; i < sizeof apis / sizeof *apis; i++) {
-        if (strcmp(path, apis[i]->path) == 0) {
-            return strcmp(method, "POST") == 0
-                       ? ask_model(x, apis[i], conn)
-                       : refuse(conn, path, 405, NULL, "this takes POST only");
+    struct http *h = x->h;
+    struct MHD_Response *r = atomic_load(&h->models);
+    if (!r) {
+        struct buf b = BUF_INIT;
+        info_models(h, &b);
+        const size_t n = b.len;
+        r = MHD_create_response_from_buffer(n, buf_take(&b), MHD_RESPMEM_MUST_FREE);
+        if (!r) {
+            return MHD_NO;
+        }
+        add(r, "Content-Type", "application/json");
+        add(r, "Cache-Control", "no-cache");
+        struct MHD_Response *none = NULL;
+        if (!atomic_compare_exchange_strong(&h->models, &none, r)) {
+            MHD_destroy_response(r);
+            r = none;
         }
     }
-    if (info_answer(x->h, method, path, is_anthropic(conn, path), &x->body, &status, &type, &out)) {
-        return reply(conn, status, type, &out, NULL);
+    return MHD_queue_response(x->conn, 200, r);
+}
+
+/* A browser asks whether a page may ask. */
+static enum MHD_Result preflight(struct exchange *x)
+{
+    static char none[1];
+    struct MHD_Response *r = MHD_create_response_from_buffer(0, none, MHD_RESPMEM_PERSISTENT);
+    const char *wanted = header(x->conn, "Access-Control-Request-Headers");
+    if (!r) {
+        return MHD_NO;
     }
-    buf_free(&out);
-    char why[200];
-    snprintf(why, sizeof why, "there is no %.100s here", path);
-    for (char *p = why; *p; p++) {
-        *p = *p >= 0x20 && *p < 0x7f ? *p : '?';
+    add_headers(x, r, "text/plain", 204);
+    add(r, "Access-Control-Allow-Methods", "GET, HEAD, POST");
+    add(r, "Access-Control-Allow-Headers",
+        wanted && is_plain(wanted, 1000) ? wanted : "authorization, x-api-key, content-type");
+    add(r, "Access-Control-Max-Age", "600");
+    const enum MHD_Result rc = MHD_queue_response(x->conn, 204, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static enum MHD_Result get(struct exchange *x)
+{
+    const char *type = "application/json";
+    const char *verify = MHD_lookup_connection_value(x->conn, MHD_GET_ARGUMENT_KIND, "verify");
+    struct view_model m;
+    if (strcmp(x->route->path, "/health") == 0 && verify && strcmp(verify, "1") == 0) {
+        return put_to_work(x);
     }
-    return refuse(conn, path, status == 405 ? 405 : 404, NULL,
-                  status == 405 ? "this method is not for this path" : why);
+    conv_view_model(x->h->conv, &m);
+    if (strcmp(x->route->path, "/v1/models") == 0 && m.ready && !header(x->conn, "x-session-id") &&
+        !header(x->conn, "Origin")) {
+        return send_models(x);
+    }
+    info_get(x, &type);
+    return reply(x, x->status, type, &x->out, NULL);
+}
+
+/* The whole request is there. */
+static enum MHD_Result dispatch(struct exchange *x)
+{
+    const bool reads = strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0;
+    guard_expect(x->peer, -1);
+    if (x->refused) {
+        return refuse(x, x->refused, x->why);
+    }
+    if (strcmp(x->method, "OPTIONS") == 0 && guard_origin(x->h, x->conn)) {
+        return preflight(x);
+    }
+    if (!x->route) {
+        char why[200];
+        snprintf(why, sizeof why, "there is no %.100s here", x->path);
+        for (char *p = why; *p; p++) {
+            *p = *p >= 0x20 && *p < 0x7f ? *p : '?';
+        }
+        return refuse(x, 404, why);
+    }
+    if (x->route->post ? strcmp(x->method, "POST") != 0 : !reads) {
+        return refuse(x, 405, x->route->post ? "this takes POST only" : "this takes GET only");
+    }
+    return x->route->api ? ask_model(x) : x->route->post ? put_to_work(x) : get(x);
+}
+
+static struct exchange *begin(struct http *h, struct MHD_Connection *conn, const char *path,
+                              const char *method)
+{
+    struct exchange *x = mem_zalloc(sizeof *x);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    x->h = h;
+    x->conn = conn;
+    x->path = path;
+    x->method = method;
+    x->route = route_of(path);
+    x->begun = clock_now(clock_main());
+    x->peer = info ? info->socket_context : NULL;
+    guard_client(header(conn, "User-Agent"), x->client);
+    return x;
 }
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const char *path,
                                   const char *method, const char *version, const char *data,
                                   size_t *size, void **state)
 {
-    struct http *h = cls;
     struct exchange *x = *state;
     (void)version;
     if (!x) {
-        const char *why = NULL;
-        x = mem_zalloc(sizeof *x);
-        x->h = h;
-        *state = x;
-        const int status = look(h, conn, path, &why);
-        if (status != 0) {
-            x->refused = true;
-            return refuse(conn, path, status, NULL, why);
+        *state = x = begin(cls, conn, path, method);
+        x->refused = guard_look(x);
+        /* Else it is read first: a client that is still sending would not see the answer. */
+        if (x->closes || (x->refused && header(conn, "Expect"))) {
+            x->closes = true;
+            return refuse(x, x->refused, x->why);
         }
         return MHD_YES;
     }
     if (x->answer) {
-        return respond(x->answer);
+        return respond(x);
+    }
+    if (x->ready) {
+        return reply(x, x->status, "application/json", &x->out, NULL);
     }
     if (*size > 0) {
-        if (!x->refused && x->body.len + *size > h->opts.body) {
-            x->refused = true;
+        if (!x->refused && x->body.len + *size > x->h->opts.body) {
+            x->refused = 413;
+            x->why = "the request is too large";
             buf_free(&x->body);
         }
         if (!x->refused) {
@@ -349,8 +409,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const 
         *size = 0;
         return MHD_YES;
     }
-    return x->refused ? refuse(conn, path, 413, NULL, "the request is too large")
-                      : dispatch(x, conn, path, method);
+    return dispatch(x);
 }
 
 static void on_completed(void *cls, struct MHD_Connection *conn, void **state,
@@ -362,91 +421,129 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **state,
     if (!x) {
         return;
     }
-    if (x->answer && x->answer->submitted) {
+    if (x->answer) {
         pthread_mutex_lock(&h->lock);
         x->answer->gone = true;
         x->answer->conn = NULL;
         pthread_mutex_unlock(&h->lock);
         server_wake(h);
-    } else {
-        answer_free(x->answer);
     }
+    guard_expect(x->peer, IDLE_S * S);
     buf_free(&x->body);
+    buf_free(&x->out);
     free(x);
     *state = NULL;
 }
 
-/* ---- the daemon ---- */
-
-static int resolve(const struct http *h, struct sockaddr_storage *to, struct err *e)
+static void on_connection(void *cls, struct MHD_Connection *conn, void **context,
+                          enum MHD_ConnectionNotificationCode what)
 {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *list = NULL;
-    char port[16];
-    snprintf(port, sizeof port, "%d", h->opts.port);
-    const int rc = getaddrinfo(h->opts.host, port, &hints, &list);
-    if (rc != 0) {
-        return err_set(e, QE_USAGE, "the address %s cannot be listened at: %s", h->opts.host,
-                       gai_strerror(rc));
+    struct http *h = cls;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *context = guard_enter(h, info ? info->connect_fd : -1);
+    } else {
+        guard_leave(h, *context);
+        *context = NULL;
     }
-    memcpy(to, list->ai_addr, list->ai_addrlen);
-    freeaddrinfo(list);
-    return 0;
 }
+
+/* ---- the daemon ---- */
 
 static void quiet(void *cls, const char *fmt, va_list ap)
 {
     (void)cls, (void)fmt, (void)ap;
 }
 
+/* Paths are compared as they came: %2e or %00 is no other way to write one. */
+static size_t as_it_came(void *cls, struct MHD_Connection *conn, char *s)
+{
+    (void)cls, (void)conn;
+    return strlen(s);
+}
+
+static int check_tls(const struct http_opts *o, struct err *e)
+{
+    if (!o->tls_cert != !o->tls_key) {
+        return err_set(e, QE_USAGE, "encryption needs both --tls-cert and --tls-key");
+    }
+    if (o->tls_cert && MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES) {
+        return err_set(e, QE_UNSUPPORTED,
+                       "this libmicrohttpd has no TLS: put a proxy that has it in front");
+    }
+    return 0;
+}
+
+static struct MHD_Daemon *start(struct http *h)
+{
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+                     (h->opts.tls_cert ? (unsigned)MHD_USE_TLS : 0U);
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)h->opts.tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)h->opts.tls_key},
+        {MHD_OPTION_END, 0, NULL}};
+    if (!h->opts.tls_cert) {
+        tls[0] = tls[2];
+    }
+    return MHD_start_daemon(
+        flags, 0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL,
+        MHD_OPTION_LISTEN_SOCKET, h->bound.fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, as_it_came,
+        NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->opts.connections,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_THREAD_POOL_SIZE,
+        (unsigned)SOCKETS, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+}
+
 int listen_start(struct http *h, struct err *e)
 {
-    struct sockaddr_storage at;
-    memset(&at, 0, sizeof at);
-    const int rc = resolve(h, &at, e);
+    int rc = check_tls(&h->opts, e);
+    rc = rc < 0 ? rc : work_create(TAKERS, WORK_MOST, take_task, h, &h->work, e);
+    rc = rc < 0 ? rc : bound_open(&h->opts, &h->bound, e);
     if (rc < 0) {
         return rc;
     }
-    /* not epoll, whose edges lose the end of a client that closes as it speaks */
-    unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    flags |= at.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0;
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    h->daemon = MHD_start_daemon(flags, (uint16_t)h->opts.port, NULL, NULL, on_request, h,
-                                 MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL, MHD_OPTION_SOCK_ADDR,
-                                 (struct sockaddr *)&at, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-                                 h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->opts.connections,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
-                                 MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
-    const int why = errno;
+    h->daemon = start(h);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!h->daemon) {
-        return err_sys(e, QE_IO, why, "cannot listen at %s:%d (--port chooses another)",
-                       h->opts.host, h->opts.port);
+        if (fcntl(h->bound.fd, F_GETFD) < 0) {
+            h->bound.fd = -1; /* it was closed on the way out */
+        }
+        return h->opts.tls_cert ? err_set(e, QE_USAGE,
+                                          "--tls-cert and --tls-key are no certificate and its "
+                                          "key, in PEM")
+                                : err_set(e, QE_IO, "cannot start the listener's threads");
     }
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT);
-    snprintf(h->address, sizeof h->address, strchr(h->opts.host, ':') ? "[%s]:%d" : "%s:%d",
-             h->opts.host, info ? info->port : h->opts.port);
     return 0;
 }
 
 void listen_stop(struct http *h)
 {
-    if (!h->daemon) {
-        return;
+    if (h->daemon) {
+        /* a daemon that stops must find no connection suspended */
+        atomic_store(&h->draining, true);
+        const int fd = MHD_quiesce_daemon(h->daemon);
+        (void)fd; /* bound_close has it */
+        work_close(h->work);
+        pthread_mutex_lock(&h->lock);
+        for (struct answer *a = h->answers; a; a = a->next) {
+            a->broken = true;
+            a->headed = true;
+            a->done = true;
+            listen_resume(a);
+        }
+        pthread_mutex_unlock(&h->lock);
+        MHD_stop_daemon(h->daemon);
+        h->daemon = NULL;
     }
-    /* a daemon that stops must find no connection suspended */
-    atomic_store(&h->draining, true);
-    pthread_mutex_lock(&h->lock);
-    for (struct answer *a = h->answers; a; a = a->next) {
-        a->broken = true;
-        a->headed = true;
-        a->done = true;
-        listen_resume(a);
+    work_free(h->work);
+    h->work = NULL;
+    bound_close(&h->bound);
+    if (atomic_load(&h->models)) {
+        MHD_destroy_response(atomic_load(&h->models));
+        atomic_store(&h->models, NULL);
     }
-    pthread_mutex_unlock(&h->lock);
-    MHD_stop_daemon(h->daemon);
-    h->daemon = NULL;
 }

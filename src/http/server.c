@@ -26,23 +26,31 @@ void server_wake(const struct http *h)
     write_fd(h->wake_fd);
 }
 
-bool server_submit(struct answer *a)
+bool server_reserve(struct http *h)
+{
+    int live = atomic_load(&h->live);
+    while (live < h->opts.queue) {
+        if (atomic_compare_exchange_weak(&h->live, &live, live + 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void server_release(struct http *h)
+{
+    atomic_fetch_sub(&h->live, 1);
+    server_wake(h); /* it may have been the last one */
+}
+
+void server_submit(struct answer *a)
 {
     struct http *h = a->h;
-    const int most = h->opts.queue > 0 ? h->opts.queue : 64;
     pthread_mutex_lock(&h->lock);
-    const bool room = atomic_load(&h->live) < most && !atomic_load(&h->draining);
-    if (room) {
-        atomic_fetch_add(&h->live, 1);
-        a->submitted = true;
-        a->next = h->answers;
-        h->answers = a;
-    }
+    a->next = h->answers;
+    h->answers = a;
     pthread_mutex_unlock(&h->lock);
-    if (room) {
-        server_wake(h);
-    }
-    return room;
+    server_wake(h);
 }
 
 /* The answer and its choice that a chat belongs to. */
@@ -99,7 +107,7 @@ static void tend_all(struct http *h)
         answer_free(a);
         atomic_fetch_sub(&h->live, 1);
     }
-    if (!h->answers && atomic_load(&h->draining)) {
+    if (atomic_load(&h->live) == 0 && atomic_load(&h->draining)) {
         write_fd(h->drained_fd);
     }
 }
@@ -123,7 +131,8 @@ static void wait_for_news(struct http *h)
         }
     }
     pthread_mutex_unlock(&h->lock);
-    if (clock_poll(p, n, n > 2 ? PING_NS / 5 : -1, true) > 0) {
+    const bool watching = n > 2 || !guard_empty(h);
+    if (clock_poll(p, n, watching ? PING_NS / 5 : -1, true) > 0) {
         uint64_t seen = 0;
         const ssize_t rc = p[0].revents ? read(h->wake_fd, &seen, sizeof seen) : 0;
         (void)rc;
@@ -154,6 +163,7 @@ static void *loop_thread(void *arg)
         pthread_mutex_unlock(&h->lock);
         wait_for_news(h);
         take_events(h);
+        guard_sweep(h, clock_now(clock_main()));
     }
     clock_leave();
     return NULL;

@@ -6,13 +6,53 @@
 #include <stdatomic.h>
 
 #include "http/api.h"
+#include "http/bind.h"
 #include "http/http.h"
+#include "http/metrics.h"
+#include "http/work.h"
 
-/* The insides of the listener, shared by listen.c (sockets), server.c (the loop that reads what
- * the model says), answer.c (one answer) and info.c (everything that needs no answer). */
+/* The insides of the listener, shared by listen.c (sockets), guard.c (who may ask, and how long
+ * that may take), take.c (bodies become prompts), server.c (the loop that reads what the model
+ * says), answer.c (one answer) and info.c (everything that needs no answer). */
 
 #define UNSENT_MOST 262144 /* bytes that wait for a slow reader before text is held back */
 #define PING_NS     5000000000LL
+#define WORK_MOST   512 /* bodies that wait to become prompts */
+
+/* A path and what it takes. */
+struct route {
+    const char *path;      /* that ends with a slash: all below it */
+    bool post;             /* else GET and HEAD */
+    const struct api *api; /* NULL: it is answered without the model */
+    bool open;             /* needs no key */
+};
+
+/* A connection, for as long as it lives; times are of the program's clock. */
+struct peer {
+    struct peer *next, **prev; /* under peers_lock */
+    int fd;
+    atomic_int_fast64_t deadline; /* for the request that is coming in; INT64_MAX: it is there */
+};
+
+/* One request on its way in, and its answer. The sockets' thread owns it; while its connection is
+ * suspended before there is an answer, the thread that makes the prompt does. */
+struct exchange {
+    struct http *h;
+    struct MHD_Connection *conn;
+    struct peer *peer;
+    const struct route *route; /* NULL: there is no such path */
+    const char *path, *method; /* the connection's */
+    struct buf body;
+    int refused; /* status of what is said once the body has come, and why */
+    const char *why;
+    bool closes;   /* the connection ends with it */
+    bool ready;    /* status and out are what is answered */
+    int64_t begun; /* when */
+    int status;
+    struct buf out;
+    char client[32];
+    struct answer *answer;
+};
 
 /* One choice of an answer. The loop's thread. */
 struct choice {
@@ -24,7 +64,8 @@ struct choice {
 
 struct answer {
     struct http *h;
-    struct ask *ask; /* constant once made */
+    struct ask *ask;                             /* constant once made */
+    struct conv_prepared *prepared[API_CHOICES]; /* of each prompt */
     struct MHD_Connection *conn;
     int fd; /* of the connection */
 
@@ -58,22 +99,26 @@ struct http {
     struct conv_reader *reader;
     struct conv_request defaults;
     struct MHD_Daemon *daemon;
-    char address[80];
+    struct bound bound;
+    struct work *work;
+    _Atomic(struct MHD_Response *) models; /* ready made; NULL: not asked for yet */
     pthread_t loop;
     int wake_fd, drained_fd;
     atomic_bool draining, paused, quit;
-    atomic_int live;
+    atomic_int live; /* answers, and bodies that are to become some */
     atomic_uint_fast64_t serial;
+    atomic_bool checking; /* the weights */
     pthread_mutex_t lock; /* the list, and what answers have under it */
     struct answer *answers;
+    pthread_mutex_t peers_lock;
+    struct peer *peers;
+    struct metrics *metrics;
 };
 
 /* ---- answer.c ---- */
 
-/* Takes ask. */
-struct answer *answer_create(struct http *h, struct ask *ask, struct MHD_Connection *conn);
-/* Who asks, by what it says of itself. */
-void answer_client(struct answer *a, const char *agent);
+/* Takes ask. Its connection is suspended. */
+struct answer *answer_create(struct http *h, struct ask *ask, const struct exchange *x);
 /* The loop begins it. */
 void answer_begin(struct answer *a);
 /* An event of choice i. */
@@ -91,8 +136,12 @@ int server_start(struct http *h, struct err *e);
 /* Cuts all answers and ends the loop. */
 void server_stop(struct http *h);
 void server_wake(const struct http *h);
-/* Gives the answer to the loop. False: there are too many. */
-bool server_submit(struct answer *a);
+/* Room for one more answer, until server_release or the end of the answer that was submitted.
+ * False: there are too many. */
+bool server_reserve(struct http *h);
+void server_release(struct http *h);
+/* Gives an answer, for which there is room, to the loop. */
+void server_submit(struct answer *a);
 
 /* ---- listen.c ---- */
 
@@ -100,12 +149,42 @@ int listen_start(struct http *h, struct err *e);
 void listen_stop(struct http *h);
 /* With the lock held: lets the connection go on. */
 void listen_resume(struct answer *a);
+/* Whether the message is to be in the Anthropic API's shape. */
+bool listen_anthropic(struct MHD_Connection *conn, const char *path);
+
+/* ---- guard.c ---- */
+
+/* Who asks, by what the agent says of itself. */
+void guard_client(const char *agent, char out[32]);
+/* The first look at a request, before its body: 0, or the status of a refusal, and why. */
+int guard_look(struct exchange *x);
+/* The origin of a page that may be told the answer; NULL: none. */
+const char *guard_origin(const struct http *h, struct MHD_Connection *conn);
+/* A connection begins; it ends. */
+struct peer *guard_enter(struct http *h, int fd);
+void guard_leave(struct http *h, struct peer *p);
+/* How long until its request is there, from now. */
+void guard_expect(struct peer *p, int64_t ns);
+/* Cuts connections whose requests take too long. */
+void guard_sweep(struct http *h, int64_t now);
+bool guard_empty(struct http *h);
+
+/* ---- take.c ---- */
+
+/* The work of a body (struct exchange); its connection goes on when there is an answer. */
+void take_task(void *ctx, void *exchange);
+/* Has x answered with an error in its API's shape. */
+void take_refuse(struct exchange *x, int status, const char *field, const char *why);
 
 /* ---- info.c ---- */
 
-/* Answers what needs no answer of the model, or only its tokens; false: there is no such path
- * (404), or *status says that the method is wrong (405). body: of a POST. */
-bool info_answer(struct http *h, const char *method, const char *path, bool anthropic,
-                 const struct buf *body, int *status, const char **type, struct buf *out);
+/* What needs no answer of the model: the body of a GET, and its kind. */
+void info_get(struct exchange *x, const char **type);
+/* Those that are posted, on a thread of the work; body is taken. */
+void info_post(struct exchange *x, json_t *body);
+/* The list of models. */
+void info_models(const struct http *h, struct buf *out);
+/* Reads the weights again: what /health?verify=1 says. */
+void info_verify(struct exchange *x);
 
 #endif

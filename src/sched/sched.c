@@ -825,6 +825,11 @@ void sched_kv(const struct sched *s, struct view_kv *out)
     snap_get(&s->kv, out, sizeof *out);
 }
 
+int sched_check_file(const char *path, struct err *e)
+{
+    return engine_check_file(path, e);
+}
+
 int sched_check_length(const struct sched *s, size_t n_prompt, struct err *e)
 {
     const int ctx = sched_info(s)->ctx;

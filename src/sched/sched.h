@@ -67,6 +67,8 @@ int sched_wait(struct sched *s, struct err *e);
 /* Once SCHED_READY; all of it constant and borrowed until sched_close. */
 const struct engine_info *sched_info(const struct sched *s);
 struct engine_sampling sched_defaults(const struct sched *s);
+/* As engine_check_file; any thread. */
+int sched_check_file(const char *path, struct err *e);
 bool sched_blob(const struct sched *s, enum engine_blob which, const char **p, size_t *n);
 
 /* ---- live states ----

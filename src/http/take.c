@@ -1,0 +1,110 @@
+/* Bodies become prompts: what takes long about a request before the model has it, done beside the
+ * sockets and the answers that are under way. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/jsonio.h"
+#include "base/mem.h"
+#include "http/server.h"
+
+void take_refuse(struct exchange *x, int status, const char *field, const char *why)
+{
+    const struct api *api = x->route && x->route->api            ? x->route->api
+                            : listen_anthropic(x->conn, x->path) ? &api_messages
+                                                                 : &api_chat;
+    x->status = status;
+    x->ready = true;
+    ask_error(api, status, why, field, &x->out);
+}
+
+/* A prompt that does not fit, in the words that make a client shorten it. */
+static void refuse_long(struct exchange *x, int tokens)
+{
+    struct view_model m;
+    char why[160];
+    conv_view_model(x->h->conv, &m);
+    snprintf(why, sizeof why, "prompt is too long: %d tokens > %d maximum", tokens, m.ctx - 1);
+    take_refuse(x, 400, NULL, why);
+}
+
+/* The prompts of all choices. */
+static int prepare(struct exchange *x, struct answer *a)
+{
+    struct err e = ERR_INIT;
+    for (int i = 0; i < a->ask->n; i += a->ask->per) {
+        const struct conv_request q = ask_request(a->ask, i);
+        int tokens = 0;
+        const int rc = conv_prepare(x->h->conv, &q, &a->prepared[i / a->ask->per], &tokens, &e);
+        if (rc == QE_NOMEM && tokens > 0) {
+            refuse_long(x, tokens);
+        } else if (rc < 0) {
+            take_refuse(x, rc == QE_BUSY ? 503 : rc == QE_NOMEM ? 413 : 400, NULL, e.msg);
+        }
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* Gives the answer to the loop, or refuses. */
+static void ask_model(struct exchange *x, json_t *body)
+{
+    struct http *h = x->h;
+    struct err e = ERR_INIT;
+    struct ask *ask = NULL;
+    const char *field = NULL;
+    if (ask_create(x->route->api, body, false, &h->defaults, &ask, &field, &e) < 0) {
+        take_refuse(x, 400, field, e.msg);
+        return;
+    }
+    if (!ask->model[0]) {
+        struct view_model m;
+        conv_view_model(h->conv, &m);
+        memcpy(ask->own_model, m.name, sizeof m.name);
+        ask->model = ask->own_model;
+    }
+    snprintf(ask->id, sizeof ask->id, "%s%012llx%04x", x->route->api->prefix,
+             (unsigned long long)ask->created, (unsigned)atomic_fetch_add(&h->serial, 1) & 0xffffU);
+    struct answer *a = answer_create(h, ask, x);
+    if (prepare(x, a) < 0) {
+        answer_free(a);
+        return;
+    }
+    x->answer = a;
+}
+
+void take_task(void *ctx, void *exchange)
+{
+    struct http *h = ctx;
+    struct exchange *x = exchange;
+    struct err e = ERR_INIT;
+    json_t *body = NULL;
+    const bool asks = x->route->api != NULL;
+    if (!x->route->post) {
+        info_verify(x);
+    } else if (json_parse(x->body.data ? x->body.data : "", x->body.len, "the body", &body, &e) <
+               0) {
+        take_refuse(x, 400, NULL, e.msg);
+    } else if (!json_is_object(body)) {
+        json_decref(body);
+        take_refuse(x, 400, NULL, "the body is not a JSON object");
+    } else {
+        buf_free(&x->body);
+        if (asks) {
+            ask_model(x, body);
+        } else {
+            info_post(x, body);
+        }
+    }
+    if (x->answer) {
+        server_submit(x->answer); /* it has the connection now */
+        return;
+    }
+    if (asks) {
+        server_release(h);
+    }
+    MHD_resume_connection(x->conn);
+}
