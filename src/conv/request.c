@@ -207,8 +207,8 @@ static int prepare(const struct conv *c, const struct conv_request *q, struct co
     return rc;
 }
 
-int conv_prepare(struct conv *c, const struct conv_request *q, struct conv_prepared **out,
-                 int *tokens, struct err *e)
+int conv_make_prompt(struct conv *c, const struct conv_request *q, struct conv_prepared **out,
+                     int *tokens, struct err *e)
 {
     int rc = ready(c, e);
     rc = rc < 0 ? rc : check(q, e);

@@ -30,7 +30,8 @@ struct conv_request {
     size_t text_n;
     const int32_t *ids; /* as chat_complete_ids */
     size_t n_ids;
-    struct conv_prepared *prepared; /* made of these by conv_prepare; NULL: that is still to do */
+    struct conv_prepared
+        *prepared; /* made of these by conv_make_prompt; NULL: that is still to do */
     /* as in conv_opts */
     double temp, top_p, min_p;
     int top_k;
@@ -64,8 +65,8 @@ int chat_request(struct chat *t, const struct conv_request *q, struct err *e);
  * Any thread; *tokens (its length) is set also when it is too long for the window (QE_NOMEM).
  * QE_BUSY: the model is not loaded yet. QE_FORMAT, QE_USAGE: the request is wrong. */
 struct conv_prepared;
-int conv_prepare(struct conv *c, const struct conv_request *q, struct conv_prepared **out,
-                 int *tokens, struct err *e);
+int conv_make_prompt(struct conv *c, const struct conv_request *q, struct conv_prepared **out,
+                     int *tokens, struct err *e);
 /* NULL is allowed; any thread, also while requests with it live. */
 void conv_prepared_free(struct conv_prepared *p);
 

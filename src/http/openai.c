@@ -113,7 +113,7 @@ static void openai_error(int status, const char *why, const char *field, struct 
                        : status == 429 ? "rate_limit_error"
                        : status >= 500 ? "server_error"
                                        : "invalid_request_error";
-    const bool too_long = status == 400 && strncmp(why, "prompt is too long", 18) == 0;
+    const bool too_long = status == 400 && strncmp(why, "This model's maximum context", 28) == 0;
     json_t *o = json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", why, "type", type,
                           "param", field, "code",
                           too_long        ? "context_length_exceeded"

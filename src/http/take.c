@@ -23,9 +23,16 @@ void take_refuse(struct exchange *x, int status, const char *field, const char *
 static void refuse_long(struct exchange *x, int tokens)
 {
     struct view_model m;
-    char why[160];
+    char why[200];
     conv_view_model(x->h->conv, &m);
-    snprintf(why, sizeof why, "prompt is too long: %d tokens > %d maximum", tokens, m.ctx - 1);
+    if (x->route->api == &api_messages) {
+        snprintf(why, sizeof why, "prompt is too long: %d tokens > %d maximum", tokens, m.ctx - 1);
+    } else {
+        snprintf(why, sizeof why,
+                 "This model's maximum context length is %d tokens. However, your messages "
+                 "resulted in %d tokens. Please reduce the length of the messages.",
+                 m.ctx - 1, tokens);
+    }
     take_refuse(x, 400, NULL, why);
 }
 
@@ -36,7 +43,7 @@ static int prepare(struct exchange *x, struct answer *a)
     for (int i = 0; i < a->ask->n; i += a->ask->per) {
         const struct conv_request q = ask_request(a->ask, i);
         int tokens = 0;
-        const int rc = conv_prepare(x->h->conv, &q, &a->prepared[i / a->ask->per], &tokens, &e);
+        const int rc = conv_make_prompt(x->h->conv, &q, &a->prepared[i / a->ask->per], &tokens, &e);
         if (rc == QE_NOMEM && tokens > 0) {
             refuse_long(x, tokens);
         } else if (rc < 0) {
