@@ -131,6 +131,12 @@ static int read_blobs(struct engine_model *m, const char *path, struct err *e)
     return rc;
 }
 
+int engine_check_file(const char *path, struct err *e)
+{
+    (void)path, (void)e;
+    return 0;
+}
+
 int engine_load(const char *path, bool verify, const struct engine_opts *o,
                 struct engine_model **out, struct err *e)
 {
