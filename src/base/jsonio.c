@@ -11,10 +11,48 @@
 #include "base/io.h"
 #include "base/utf8.h"
 
+/* Text in which whole numbers beyond 64 bits are written as fractions; false: there are none. Such
+ * bounds are found in schemas. */
+static bool widen(const char *p, size_t n, struct buf *out)
+{
+    bool quoted = false, any = false;
+    for (size_t i = 0; i < n;) {
+        size_t k = 1;
+        if (p[i] == '"') {
+            quoted = !quoted;
+        } else if (quoted && p[i] == '\\' && i + 1 < n) {
+            k = 2;
+        } else if (!quoted && p[i] >= '0' && p[i] <= '9') {
+            bool whole = true;
+            for (; i + k < n && memchr("0123456789.eE+-", p[i + k], 15); k++) {
+                whole = whole && p[i + k] >= '0' && p[i + k] <= '9';
+            }
+            if (whole && k >= 19) {
+                buf_add(out, p + i, k);
+                buf_adds(out, ".0");
+                any = true;
+                i += k;
+                continue;
+            }
+        }
+        buf_add(out, p + i, k);
+        i += k;
+    }
+    return any;
+}
+
 int json_parse(const char *p, size_t n, const char *what, json_t **out, struct err *e)
 {
     json_error_t je;
     json_t *v = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
+    if (!v && json_error_code(&je) == json_error_numeric_overflow) {
+        struct buf b = BUF_INIT;
+        if (widen(p, n, &b)) {
+            v = json_loadb(b.data, b.len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL,
+                           &je);
+        }
+        buf_free(&b);
+    }
     if (!v) {
         return err_set(e, QE_FORMAT, "%s is not valid JSON (line %d, column %d): %s", what, je.line,
                        je.column, je.text);

@@ -14,7 +14,8 @@
  * name the field, and compact output. Duplicate keys are refused; objects keep
  * the order of their keys. */
 
-/* Parses n bytes; *out is a new reference. what names the text in errors. */
+/* Parses n bytes; *out is a new reference. what names the text in errors. Whole numbers that do
+ * not fit 64 bits become the nearest fraction. */
 int json_parse(const char *p, size_t n, const char *what, json_t **out, struct err *e);
 int json_parse_file(const char *path, size_t max, json_t **out, struct err *e);
 

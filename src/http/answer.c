@@ -240,7 +240,7 @@ static void fail(struct answer *a, const struct conv_event *ev, const struct cha
     if (!a->headed) {
         refuse(a, status_of(ev->code), why);
     } else if (a->ask->stream) {
-        a->ask->api->fail(a->ask, why, &a->out);
+        a->ask->api->fail(a->ask, &a->choice[0].out, why, &a->out);
         a->done = true;
         go_on(a);
     } else {
@@ -339,6 +339,7 @@ void answer_event(struct answer *a, int i, const struct conv_event *ev)
     case CE_TEXT:
         live_figures(a, c);
         if (a->ask->stream) {
+            buf_add(&c->out.logprobs, ev->logprobs.data, ev->logprobs.len);
             /* the order of thought and answer stays: no thought follows an answer */
             buf_add(ev->kind == CE_TEXT ? &c->text : &c->thought, ev->text.data, ev->text.len);
             if (let_out(a, c, false)) {

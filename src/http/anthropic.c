@@ -11,8 +11,6 @@
 #include "http/api.h"
 #include "http/fields.h"
 
-#define MAX_STOPS 16
-
 /* ---- content ---- */
 
 static void wrong_image(struct fields *f, size_t i)
@@ -192,7 +190,8 @@ static void take_messages(struct ask *a, struct fields *f)
 /* Tools that the model can see: with a schema, and not held back for later. */
 static void take_tools(struct ask *a, struct fields *f)
 {
-    const json_t *in = fields_array(f, "tools");
+    const json_t *in = fields_tools(f, NULL, "input_schema");
+    fields_choice(f, false);
     if (field_is(json_object_get(a->body, "tool_choice"), "none")) {
         return;
     }
@@ -217,11 +216,11 @@ static void take_tools(struct ask *a, struct fields *f)
 static void take_thinking(struct ask *a, struct fields *f)
 {
     static const char *const levels[] = {"low", "medium", "high", "xhigh"};
-    const char *type = field_str(fields_object(f, "thinking"), "type");
+    const char *type = fields_word(f, "thinking", "type", "thinking.type");
     if (type[0]) {
         a->q.think = strcmp(type, "disabled") != 0;
     }
-    const char *effort = field_str(fields_object(f, "output_config"), "effort");
+    const char *effort = fields_word(f, "output_config", "effort", "output_config.effort");
     effort = strcmp(effort, "max") == 0 ? "xhigh" : effort;
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         if (strcmp(effort, levels[i]) == 0) {
@@ -233,14 +232,7 @@ static void take_thinking(struct ask *a, struct fields *f)
 static int messages_parse(struct ask *a, const char **field, struct err *e)
 {
     struct fields f = {.o = a->body};
-    fields_str(&f, "model", &a->model);
-    fields_bool(&f, "stream", &a->stream);
-    fields_limit(&f, "max_tokens", 1, 1 << 20, &a->q.max_tokens);
-    fields_num(&f, "temperature", 0, 100, &a->q.temp);
-    fields_num(&f, "top_p", 0, 1, &a->q.top_p);
-    fields_limit(&f, "top_k", -1, 1 << 20, &a->q.top_k);
-    fields_strings(&f, "stop_sequences", MAX_STOPS, &a->stop, &a->q.n_stop);
-    a->q.stop = a->stop ? a->stop : a->q.stop;
+    ask_sampling(a, &f);
     a->q.logprobs = -1;
     take_messages(a, &f);
     take_tools(a, &f);
@@ -392,9 +384,10 @@ static json_t *error_of(const char *type, const char *why)
     return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "error", "type", type, "message", why);
 }
 
-static void messages_fail(const struct ask *a, const char *why, struct buf *out)
+static void messages_fail(const struct ask *a, struct choice_out *c, const char *why,
+                          struct buf *out)
 {
-    (void)a;
+    (void)a, (void)c;
     sse_event("error", error_of("api_error", why), out);
 }
 

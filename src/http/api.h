@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "conv/request.h"
+#include "http/fields.h"
 #include "view/requests.h"
 
 /*
@@ -56,15 +57,17 @@ struct ask {
 /* What has gone out of one choice of a streamed answer. */
 struct choice_out {
     int index;
-    int block;       /* number of the open content block or item; -1: none */
-    char kind;       /* of the open one: t text, h thought, c call */
-    int blocks;      /* begun so far */
-    int calls;       /* tool calls so far */
-    int sequence;    /* of the next event, for shapes that count them */
-    bool begun;      /* its first event is out */
-    struct buf text; /* of the open item, for shapes that repeat it */
-    json_t *item;    /* the open one; owned */
-    json_t *items;   /* those before; owned */
+    int block;               /* number of the open content block or item; -1: none */
+    char kind;               /* of the open one: t text, h thought, c call */
+    int blocks;              /* begun so far */
+    int calls;               /* tool calls so far */
+    int sequence;            /* of the next event, for shapes that count them */
+    bool begun;              /* its first event is out */
+    struct buf text;         /* of the open item, for shapes that repeat it */
+    struct buf logprobs;     /* that were not told yet: struct conv_logprob, 1 + top for a token */
+    size_t told, told_bytes; /* tokens whose log probabilities were; bytes of their texts */
+    json_t *item;            /* the open one; owned */
+    json_t *items;           /* those before; owned */
 };
 
 struct api {
@@ -88,8 +91,8 @@ struct api {
                 struct buf *out);
     /* After the last choice; totals of all. */
     void (*close)(const struct ask *a, int input, int cached, int output, struct buf *out);
-    /* The stream fails; nothing follows. */
-    void (*fail)(const struct ask *a, const char *why, struct buf *out);
+    /* The stream fails; nothing follows. c: the first choice. */
+    void (*fail)(const struct ask *a, struct choice_out *c, const char *why, struct buf *out);
     /* So that a silent stream is known to live. c: the first choice. */
     void (*ping)(const struct ask *a, struct choice_out *c, struct buf *out);
     /* The whole body, of n choices. */
@@ -112,6 +115,12 @@ struct conv_request ask_request(const struct ask *a, int i);
 json_t *ask_token(const struct ask *a, int32_t id);
 json_t *ask_logprob(const struct ask *a, const struct conv_logprob *l);
 
+/* Sampling parameters, which every shape takes by the same names, and the stream's switch. */
+void ask_sampling(struct ask *a, struct fields *f);
+/* Log probabilities of choice c that are not told yet, which then are: those that came so far, or
+ * (r) all to the end. *n: of how many tokens; NULL when there are none. Until the next call. */
+const struct conv_logprob *ask_untold(const struct ask *a, struct choice_out *c,
+                                      const struct chat_result *r, size_t *n);
 /* Writes the messages, and the tools (NULL or empty: none), that the model is asked with. */
 void ask_messages(struct ask *a, const json_t *list);
 void ask_tools(struct ask *a, const json_t *list);

@@ -154,6 +154,69 @@ json_t *fields_object(struct fields *f, const char *key)
     return v;
 }
 
+const char *fields_word(struct fields *f, const char *object, const char *key, const char *name)
+{
+    const json_t *o = fields_object(f, object);
+    const json_t *v = json_object_get(o, key);
+    if (v && !json_is_string(v) && !json_is_null(v)) {
+        fields_wrong(f, name, "is %s; it must be a string", type_word(v));
+    }
+    return json_is_string(v) ? json_string_value(v) : "";
+}
+
+/* One tool; those of kinds that are not known have neither name nor schema. */
+static void check_tool(struct fields *f, const json_t *t, size_t i, const char *within,
+                       const char *schema)
+{
+    const json_t *o = within ? json_object_get(t, within) : t;
+    if (!json_is_object(t)) {
+        fields_wrong(f, "tools", "item %zu is %s; it must be an object", i, type_word(t));
+        return;
+    }
+    if (!o || (!within && !json_object_get(t, schema) && !json_object_get(t, "name"))) {
+        return;
+    }
+    if (!json_is_object(o)) {
+        fields_wrong(f, "tools", "item %zu: %s is %s; it must be an object", i, within,
+                     type_word(o));
+        return;
+    }
+    const json_t *name = json_object_get(o, "name"), *text = json_object_get(o, "description");
+    const json_t *s = json_object_get(o, schema);
+    if (!json_is_string(name) || json_string_length(name) == 0) {
+        fields_wrong(f, "tools", "item %zu: the name is %s; it must be a string", i,
+                     !name                  ? "missing"
+                     : json_is_string(name) ? "empty"
+                                            : type_word(name));
+    } else if (text && !json_is_string(text) && !json_is_null(text)) {
+        fields_wrong(f, "tools", "item %zu: the description is %s; it must be a string", i,
+                     type_word(text));
+    } else if (s && !json_is_object(s) && !json_is_null(s)) {
+        fields_wrong(f, "tools", "item %zu: %s is %s; it must be an object", i, schema,
+                     type_word(s));
+    }
+}
+
+json_t *fields_tools(struct fields *f, const char *within, const char *schema)
+{
+    json_t *list = fields_array(f, "tools"), *t = NULL;
+    size_t i = 0;
+    json_array_foreach(list, i, t)
+    {
+        check_tool(f, t, i, within, schema);
+    }
+    return list;
+}
+
+void fields_choice(struct fields *f, bool string)
+{
+    const json_t *v = get(f, "tool_choice");
+    if (v && !json_is_object(v) && !(string && json_is_string(v))) {
+        fields_wrong(f, "tool_choice", "is %s; it must be %san object", type_word(v),
+                     string ? "a string or " : "");
+    }
+}
+
 void fields_strings(struct fields *f, const char *key, size_t max, const char ***list, size_t *n)
 {
     const json_t *v = get(f, key);

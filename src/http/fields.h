@@ -29,6 +29,14 @@ void fields_str(struct fields *f, const char *key, const char **out);
 /* An array or object, borrowed; NULL when there is none. */
 json_t *fields_array(struct fields *f, const char *key);
 json_t *fields_object(struct fields *f, const char *key);
+/* A string inside an object of the body, "" when there is none; name is what both are called in
+ * messages ("reasoning.effort"). Borrowed. */
+const char *fields_word(struct fields *f, const char *object, const char *key, const char *name);
+/* The array of tools, whose items must be objects; within (NULL: the item itself) holds its name
+ * and, as schema, what it takes. Names must be strings, schemas objects. NULL: there is none. */
+json_t *fields_tools(struct fields *f, const char *within, const char *schema);
+/* tool_choice must be a string or an object, where its shape has both. */
+void fields_choice(struct fields *f, bool string);
 /* A string, or an array of at most max strings; *list is allocated, its strings borrowed. */
 void fields_strings(struct fields *f, const char *key, size_t max, const char ***list, size_t *n);
 /* What is wrong with a field, in words. */

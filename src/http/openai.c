@@ -10,64 +10,12 @@
 #include "http/api.h"
 #include "http/fields.h"
 
-#define MAX_STOPS 16
-#define MAX_BIAS  1024
-
 /* ---- what both have ---- */
-
-static void take_bias(struct ask *a, struct fields *f)
-{
-    json_t *o = fields_object(f, "logit_bias");
-    const char *key = NULL;
-    json_t *v = NULL;
-    if (!o) {
-        return;
-    }
-    if (json_object_size(o) > MAX_BIAS) {
-        fields_wrong(f, "logit_bias", "has %zu tokens; at most %d can be given",
-                     json_object_size(o), MAX_BIAS);
-        return;
-    }
-    a->bias = mem_array(json_object_size(o) + 1, sizeof *a->bias);
-    a->q.bias = a->bias;
-    a->q.n_bias = 0;
-    json_object_foreach(o, key, v)
-    {
-        char *end = NULL;
-        const long id = strtol(key, &end, 10);
-        const double x = json_number_value(v);
-        if (end == key || *end || id < 0 || id > INT32_MAX) {
-            fields_wrong(f, "logit_bias", "\"%.40s\" is no token's number", key);
-            return;
-        }
-        if (!json_is_number(v) || !(x >= -100 && x <= 100)) {
-            fields_wrong(f, "logit_bias", "of token %ld is no number from -100 to 100", id);
-            return;
-        }
-        a->bias[a->q.n_bias++] = (struct conv_bias){(int32_t)id, (float)x};
-    }
-}
 
 static void take_common(struct ask *a, struct fields *f)
 {
-    fields_str(f, "model", &a->model);
-    fields_bool(f, "stream", &a->stream);
-    fields_num(f, "temperature", 0, 100, &a->q.temp);
-    fields_num(f, "top_p", 0, 1, &a->q.top_p);
-    fields_num(f, "min_p", 0, 1, &a->q.min_p);
-    fields_limit(f, "top_k", -1, 1 << 20, &a->q.top_k);
-    fields_num(f, "presence_penalty", -2, 2, &a->q.presence);
-    fields_num(f, "frequency_penalty", -2, 2, &a->q.frequency);
-    fields_num(f, "repetition_penalty", 0.01, 100, &a->q.repetition);
-    fields_int(f, "seed", INT64_MIN, INT64_MAX, &a->q.seed);
-    a->q.seed = a->q.seed < -1 ? a->q.seed & INT64_MAX : a->q.seed;
-    fields_limit(f, "max_tokens", 1, 1 << 20, &a->q.max_tokens);
-    fields_limit(f, "min_tokens", 0, 1 << 20, &a->q.min_tokens);
+    ask_sampling(a, f);
     fields_limit(f, "n", 1, INT_MAX, &a->n);
-    fields_bool(f, "ignore_eos", &a->q.ignore_eos);
-    fields_strings(f, "stop", MAX_STOPS, &a->stop, &a->q.n_stop);
-    a->q.stop = a->stop ? a->stop : a->q.stop;
-    take_bias(a, f);
     json_t *so = fields_object(f, "stream_options");
     if (so) {
         struct fields g = {.o = so};
@@ -123,9 +71,9 @@ static void openai_error(int status, const char *why, const char *field, struct 
     json_decref(o);
 }
 
-static void openai_fail(const struct ask *a, const char *why, struct buf *out)
+static void openai_fail(const struct ask *a, struct choice_out *c, const char *why, struct buf *out)
 {
-    (void)a;
+    (void)a, (void)c;
     sse_event(NULL,
               json_pack("{s:{s:s, s:s, s:n, s:n}}", "error", "message", why, "type", "server_error",
                         "param", "code"),
@@ -173,7 +121,8 @@ static void take_messages(struct ask *a, struct fields *f)
 
 static void take_tools(struct ask *a, struct fields *f)
 {
-    json_t *tools = fields_array(f, "tools");
+    json_t *tools = fields_tools(f, "function", "parameters");
+    fields_choice(f, true);
     const json_t *choice = json_object_get(f->o, "tool_choice");
     const bool none = json_is_string(choice) && strcmp(json_string_value(choice), "none") == 0;
     if (!none) {
@@ -219,8 +168,8 @@ static void take_thinking(struct ask *a, struct fields *f)
 {
     const char *effort = NULL;
     fields_str(f, "reasoning_effort", &effort);
-    const json_t *r = json_object_get(f->o, "reasoning");
-    take_effort(a, f, effort ? effort : json_string_value(json_object_get(r, "effort")));
+    const char *nested = fields_word(f, "reasoning", "effort", "reasoning.effort");
+    take_effort(a, f, effort ? effort : nested[0] ? nested : NULL);
     const json_t *kw = fields_object(f, "chat_template_kwargs");
     const json_t *on = json_object_get(kw, "enable_thinking");
     const json_t *flat = json_object_get(f->o, "enable_thinking");
@@ -228,9 +177,8 @@ static void take_thinking(struct ask *a, struct fields *f)
     if (json_is_boolean(on)) {
         a->q.think = json_is_true(on);
     }
-    const json_t *th = json_object_get(f->o, "thinking");
-    const char *type = json_string_value(json_object_get(th, "type"));
-    if (type) {
+    const char *type = fields_word(f, "thinking", "type", "thinking.type");
+    if (type[0]) {
         a->q.think = strcmp(type, "disabled") != 0;
     }
 }
@@ -239,7 +187,6 @@ static int chat_parse(struct ask *a, const char **field, struct err *e)
 {
     struct fields f = {.o = a->body};
     take_common(a, &f);
-    fields_limit(&f, "max_completion_tokens", 1, 1 << 20, &a->q.max_tokens);
     take_messages(a, &f);
     take_tools(a, &f);
     take_format(&f);
@@ -262,11 +209,33 @@ static int chat_parse(struct ask *a, const char **field, struct err *e)
     return fields_ok(&f) ? 0 : err_set(e, f.e.code, "%s", f.e.msg);
 }
 
-static void chat_delta(const struct ask *a, const struct choice_out *c, json_t *delta,
-                       const char *reason, struct buf *out)
+static json_t *chat_logprobs(const struct ask *a, const struct conv_logprob *l, size_t n)
 {
-    json_t *choice =
-        json_pack("{s:i, s:o, s:s?}", "index", c->index, "delta", delta, "finish_reason", reason);
+    json_t *all = json_array();
+    const size_t per = (size_t)a->top + 1;
+    for (size_t i = 0; i < n; i++, l += per) {
+        json_t *top = json_array();
+        for (size_t k = 1; k < per; k++) {
+            json_array_append_new(top, ask_logprob(a, &l[k]));
+        }
+        json_t *o = ask_logprob(a, l);
+        json_object_set_new(o, "top_logprobs", top);
+        json_array_append_new(all, o);
+    }
+    return json_pack("{s:o}", "content", all);
+}
+
+/* r: the answer ends with it. */
+static void chat_delta(const struct ask *a, struct choice_out *c, json_t *delta,
+                       const struct chat_result *r, bool told, struct buf *out)
+{
+    json_t *choice = json_pack("{s:i, s:o, s:s?}", "index", c->index, "delta", delta,
+                               "finish_reason", r ? finish(r) : NULL);
+    size_t n = 0;
+    const struct conv_logprob *l = told ? ask_untold(a, c, r, &n) : NULL;
+    if (l) {
+        json_object_set_new(choice, "logprobs", chat_logprobs(a, l, n));
+    }
     sse_event(NULL, chunk(a, "chat.completion.chunk", json_pack("[o]", choice)), out);
 }
 
@@ -274,19 +243,20 @@ static void chat_begin(const struct ask *a, struct choice_out *c, int input, int
                        struct buf *out)
 {
     (void)input, (void)cached;
-    chat_delta(a, c, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, out);
+    chat_delta(a, c, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, false, out);
 }
 
 static void chat_thought(const struct ask *a, struct choice_out *c, const char *p, size_t n,
                          struct buf *out)
 {
-    chat_delta(a, c, json_pack("{s:o}", "reasoning_content", json_str_lossy(p, n)), NULL, out);
+    chat_delta(a, c, json_pack("{s:o}", "reasoning_content", json_str_lossy(p, n)), NULL, true,
+               out);
 }
 
 static void chat_text(const struct ask *a, struct choice_out *c, const char *p, size_t n,
                       struct buf *out)
 {
-    chat_delta(a, c, json_pack("{s:o}", "content", json_str_lossy(p, n)), NULL, out);
+    chat_delta(a, c, json_pack("{s:o}", "content", json_str_lossy(p, n)), NULL, true, out);
 }
 
 static json_t *arguments(const json_t *call)
@@ -311,38 +281,17 @@ static void chat_call(const struct ask *a, struct choice_out *c, const json_t *c
 {
     json_t *head = call_head(a, c->index, c->calls, call, json_string(""));
     json_object_set_new(head, "index", json_integer(c->calls));
-    chat_delta(a, c, json_pack("{s:[o]}", "tool_calls", head), NULL, out);
+    chat_delta(a, c, json_pack("{s:[o]}", "tool_calls", head), NULL, false, out);
     json_t *more =
         json_pack("{s:i, s:{s:o}}", "index", c->calls, "function", "arguments", arguments(call));
-    chat_delta(a, c, json_pack("{s:[o]}", "tool_calls", more), NULL, out);
+    chat_delta(a, c, json_pack("{s:[o]}", "tool_calls", more), NULL, false, out);
     c->calls++;
-}
-
-static json_t *chat_logprobs(const struct ask *a, const struct chat_result *r)
-{
-    json_t *all = json_array();
-    for (size_t i = 0; i < r->n_ids && r->n_logprobs > 0; i++) {
-        const struct conv_logprob *l = r->logprobs + i * (size_t)r->n_logprobs;
-        json_t *top = json_array();
-        for (int k = 1; k <= a->top && k < r->n_logprobs; k++) {
-            json_array_append_new(top, ask_logprob(a, &l[k]));
-        }
-        json_t *o = ask_logprob(a, l);
-        json_object_set_new(o, "top_logprobs", top);
-        json_array_append_new(all, o);
-    }
-    return json_pack("{s:o}", "content", all);
 }
 
 static void chat_end(const struct ask *a, struct choice_out *c, const struct chat_result *r,
                      struct buf *out)
 {
-    json_t *choice =
-        json_pack("{s:i, s:{}, s:s}", "index", c->index, "delta", "finish_reason", finish(r));
-    if (a->logprobs) {
-        json_object_set_new(choice, "logprobs", chat_logprobs(a, r));
-    }
-    sse_event(NULL, chunk(a, "chat.completion.chunk", json_pack("[o]", choice)), out);
+    chat_delta(a, c, json_object(), r, true, out);
 }
 
 static void chat_close(const struct ask *a, int input, int cached, int output, struct buf *out)
@@ -382,7 +331,10 @@ static void chat_whole(const struct ask *a, const struct chat_result *const *r, 
         json_decref(calls);
         json_t *c =
             json_pack("{s:i, s:o, s:s}", "index", i, "message", m, "finish_reason", finish(r[i]));
-        json_object_set_new(c, "logprobs", a->logprobs ? chat_logprobs(a, r[i]) : json_null());
+        struct choice_out none = {.index = i};
+        size_t n_told = 0;
+        const struct conv_logprob *l = ask_untold(a, &none, r[i], &n_told);
+        json_object_set_new(c, "logprobs", l ? chat_logprobs(a, l, n_told) : json_null());
         json_array_append_new(choices, c);
     }
     json_t *o = chunk(a, "chat.completion", choices);
@@ -475,8 +427,10 @@ static int completions_parse(struct ask *a, const char **field, struct err *e)
         fields_wrong(&f, "n", "is %d for %zu prompts; at most %d answers can be asked for", a->n,
                      a->n_prompts, API_CHOICES);
     }
-    if (a->echo) {
-        fields_wrong(&f, "echo", "is true; the prompt is not given back");
+    if (a->echo && a->logprobs) {
+        fields_wrong(&f, "echo",
+                     "is true beside logprobs; those of a prompt are not computed here (quasar "
+                     "score does it)");
     }
     a->per = a->n;
     a->n *= (int)a->n_prompts;
@@ -484,22 +438,22 @@ static int completions_parse(struct ask *a, const char **field, struct err *e)
     return fields_ok(&f) ? 0 : err_set(e, f.e.code, "%s", f.e.msg);
 }
 
-static json_t *completion_logprobs(const struct ask *a, const struct chat_result *r)
+static json_t *completion_logprobs(const struct ask *a, struct choice_out *c,
+                                   const struct conv_logprob *l, size_t n)
 {
     json_t *tokens = json_array(), *values = json_array(), *tops = json_array();
     json_t *offsets = json_array();
-    size_t at = 0;
-    for (size_t i = 0; i < r->n_ids && r->n_logprobs > 0; i++) {
-        const struct conv_logprob *l = r->logprobs + i * (size_t)r->n_logprobs;
+    const size_t per = (size_t)a->top + 1;
+    for (size_t i = 0; i < n; i++, l += per) {
         json_t *top = json_object();
-        for (int k = 1; k <= a->top && k < r->n_logprobs; k++) {
+        for (size_t k = 1; k < per; k++) {
             json_t *t = ask_token(a, l[k].id);
             json_object_set_new_nocheck(top, json_string_value(t), json_real(l[k].logprob));
             json_decref(t);
         }
         json_t *t = ask_token(a, l->id);
-        json_array_append_new(offsets, json_integer((json_int_t)at));
-        at += json_string_length(t);
+        json_array_append_new(offsets, json_integer((json_int_t)c->told_bytes));
+        c->told_bytes += json_string_length(t);
         json_array_append_new(tokens, t);
         json_array_append_new(values, json_real(l->logprob));
         json_array_append_new(tops, top);
@@ -508,22 +462,44 @@ static json_t *completion_logprobs(const struct ask *a, const struct chat_result
                      "top_logprobs", tops, "text_offset", offsets);
 }
 
-static json_t *piece(const struct choice_out *c, const char *p, size_t n, const char *reason)
+/* r: the answer ends with it. */
+static json_t *piece(const struct ask *a, struct choice_out *c, const char *p, size_t n,
+                     const struct chat_result *r)
 {
-    return json_pack("{s:i, s:o, s:n, s:s?}", "index", c->index, "text", json_str_lossy(p, n),
-                     "logprobs", "finish_reason", reason);
+    size_t told = 0;
+    const struct conv_logprob *l = ask_untold(a, c, r, &told);
+    return json_pack("{s:i, s:o, s:o, s:s?}", "index", c->index, "text", json_str_lossy(p, n),
+                     "logprobs", l ? completion_logprobs(a, c, l, told) : json_null(),
+                     "finish_reason", r ? finish(r) : NULL);
+}
+
+/* The prompt of a choice, given back before what follows it. */
+static void add_prompt(const struct ask *a, int choice, struct buf *out)
+{
+    const struct ask_prompt *p = &a->prompts[choice / a->per];
+    buf_add(out, p->text ? p->text : "", p->text_n);
+    for (size_t i = 0; i < p->n_ids && a->token; i++) {
+        a->token(a->token_ctx, p->ids[i], out);
+    }
 }
 
 static void completion_begin(const struct ask *a, struct choice_out *c, int input, int cached,
                              struct buf *out)
 {
-    (void)a, (void)c, (void)input, (void)cached, (void)out;
+    (void)input, (void)cached;
+    if (a->echo) {
+        struct buf b = BUF_INIT;
+        add_prompt(a, c->index, &b);
+        json_t *o = piece(a, c, b.data ? b.data : "", b.len, NULL);
+        sse_event(NULL, chunk(a, "text_completion", json_pack("[o]", o)), out);
+        buf_free(&b);
+    }
 }
 
 static void completion_text(const struct ask *a, struct choice_out *c, const char *p, size_t n,
                             struct buf *out)
 {
-    sse_event(NULL, chunk(a, "text_completion", json_pack("[o]", piece(c, p, n, NULL))), out);
+    sse_event(NULL, chunk(a, "text_completion", json_pack("[o]", piece(a, c, p, n, NULL))), out);
 }
 
 /* Nothing is looked for in a bare continuation. */
@@ -539,10 +515,7 @@ static void completion_call(const struct ask *a, struct choice_out *c, const jso
 static void completion_end(const struct ask *a, struct choice_out *c, const struct chat_result *r,
                            struct buf *out)
 {
-    json_t *o = piece(c, "", 0, finish(r));
-    if (a->logprobs) {
-        json_object_set_new(o, "logprobs", completion_logprobs(a, r));
-    }
+    json_t *o = piece(a, c, "", 0, r);
     sse_event(NULL, chunk(a, "text_completion", json_pack("[o]", o)), out);
 }
 
@@ -559,12 +532,14 @@ static void completion_whole(const struct ask *a, const struct chat_result *cons
     int input = 0, cached = 0, output = 0;
     ask_totals(a, r, n, &input, &cached, &output);
     for (int i = 0; i < n; i++) {
-        const struct choice_out c = {.index = i};
-        json_t *o = piece(&c, r[i]->text.data ? r[i]->text.data : "", r[i]->text.len, finish(r[i]));
-        if (a->logprobs) {
-            json_object_set_new(o, "logprobs", completion_logprobs(a, r[i]));
+        struct choice_out c = {.index = i};
+        struct buf b = BUF_INIT;
+        if (a->echo) {
+            add_prompt(a, i, &b);
         }
-        json_array_append_new(choices, o);
+        buf_add(&b, r[i]->text.data ? r[i]->text.data : "", r[i]->text.len);
+        json_array_append_new(choices, piece(a, &c, b.data ? b.data : "", b.len, r[i]));
+        buf_free(&b);
     }
     json_t *o = chunk(a, "text_completion", choices);
     json_object_set_new(o, "usage", usage(input, cached, output));

@@ -198,7 +198,8 @@ static const char *namespace_of(const json_t *in, const char *name, bool *custom
 
 static void take_tools(struct ask *a, struct fields *f)
 {
-    const json_t *in = fields_array(f, "tools");
+    const json_t *in = fields_tools(f, NULL, "parameters");
+    fields_choice(f, true);
     const json_t *choice = json_object_get(a->body, "tool_choice");
     if (json_is_string(choice) && strcmp(json_string_value(choice), "none") == 0) {
         return;
@@ -214,11 +215,7 @@ static int responses_parse(struct ask *a, const char **field, struct err *e)
     static const char *const levels[] = {"low", "medium", "high", "xhigh"};
     struct fields f = {.o = a->body};
     const char *previous = NULL;
-    fields_str(&f, "model", &a->model);
-    fields_bool(&f, "stream", &a->stream);
-    fields_num(&f, "temperature", 0, 100, &a->q.temp);
-    fields_num(&f, "top_p", 0, 1, &a->q.top_p);
-    fields_limit(&f, "max_output_tokens", 1, 1 << 20, &a->q.max_tokens);
+    ask_sampling(a, &f);
     fields_str(&f, "previous_response_id", &previous);
     a->q.logprobs = -1;
     if (previous) {
@@ -231,7 +228,7 @@ static int responses_parse(struct ask *a, const char **field, struct err *e)
         fields_wrong(&f, "text.format",
                      "only {\"type\": \"text\"} is there; say in the prompt what is wanted");
     }
-    const char *effort = field_str(fields_object(&f, "reasoning"), "effort");
+    const char *effort = fields_word(&f, "reasoning", "effort", "reasoning.effort");
     if (strcmp(effort, "none") == 0 || strcmp(effort, "minimal") == 0) {
         a->q.think = 0;
     }
@@ -462,13 +459,13 @@ static void responses_close(const struct ask *a, int input, int cached, int outp
     (void)a, (void)input, (void)cached, (void)output, (void)out;
 }
 
-static void responses_fail(const struct ask *a, const char *why, struct buf *out)
+static void responses_fail(const struct ask *a, struct choice_out *c, const char *why,
+                           struct buf *out)
 {
     json_t *o = response(a, "failed", json_array());
     json_object_set_new(o, "error",
                         json_pack("{s:s, s:s}", "code", "server_error", "message", why));
-    sse_event("response.failed", json_pack("{s:s, s:o}", "type", "response.failed", "response", o),
-              out);
+    event(c, json_pack("{s:s, s:o}", "type", "response.failed", "response", o), out);
 }
 
 static void responses_ping(const struct ask *a, struct choice_out *c, struct buf *out)
