@@ -36,6 +36,13 @@ static int bucket(int n)
     return n <= p ? p : (n + CU_ROWS - 1) / CU_ROWS * CU_ROWS;
 }
 
+/* Of accepted rows, which are done quickly but come in all numbers: fewer bounds, since each
+ * makes lists of its own with all that may follow. */
+static int coarse(int n)
+{
+    return n <= 1 || n > CU_ROWS ? bucket(n) : n <= 4 ? 4 : CU_ROWS;
+}
+
 /* A bound of positions for attention's grid: powers of two from 1024 on. */
 static int depth_bucket(const struct backend *b, int end)
 {
@@ -177,8 +184,9 @@ static int begin(struct backend *b, const struct be_batch *t, const int32_t *sou
     rc = rc < 0 ? rc : cuda_block_batch(b, k, b->batch, t, source, e);
     if (rc == 0 && step) {
         const int depth = depth_bucket(b, end);
-        b->list.batch[b->batch] =
-            (struct cuda_bounds){bucket(t->n_rows), bucket(t->n_spans), (int32_t)t->mode};
+        b->list.batch[b->batch] = (struct cuda_bounds){
+            beside && folds && b->batch == 0 ? coarse(t->n_rows) : bucket(t->n_rows),
+            bucket(t->n_spans), (int32_t)t->mode};
         b->list.n_batches = b->batch + 1;
         b->list.depth = depth > b->list.depth ? depth : b->list.depth;
     } else if (rc == 0) {
@@ -282,7 +290,7 @@ static int op_fold(struct backend *b, const int32_t *accepted, struct err *e)
     if (rc == 0 && b->n_gdn > 0) {
         cuda_block_fold(b, &b->dec, accepted);
         b->list.fold =
-            (struct cuda_bounds){bucket(b->n_rows), bucket(b->n_spans), (int32_t)BE_VERIFY};
+            (struct cuda_bounds){coarse(b->n_rows), bucket(b->n_spans), (int32_t)BE_VERIFY};
         flip(b);
     }
     b->held = b->held && rc < 0;

@@ -1,8 +1,11 @@
 /*
  * CUDA graphs of decode lists. A list that comes for the first time runs kernel by
  * kernel; the second time it is captured, and from then on replayed. The least
- * recently used graphs go when there are too many or memory runs out; a list that
- * cannot be a graph goes on running kernel by kernel.
+ * recently used graphs go when they are too large together or memory runs out; a list
+ * that cannot be a graph goes on running kernel by kernel.
+ *
+ * How much room there is is told in whole steps, but most lists are much shorter (a draft
+ * step, accepted rows), and there are many of them: they count by their kernels.
  */
 #include "config.h"
 
@@ -11,8 +14,9 @@
 
 #include "base/mem.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/plan.h"
 
-enum { SEEN_PER_GRAPH = 4 }; /* lists remembered for each graph kept */
+enum { SEEN_PER_GRAPH = 16 }; /* lists remembered for each whole step */
 
 struct cuda_graph {
     struct cuda_list list; /* owns its operations */
@@ -67,31 +71,33 @@ static struct cuda_graph *find(struct backend *b, const struct cuda_list *l)
     return NULL;
 }
 
-static void remember(struct backend *b, const struct cuda_list *l)
+static void remember(struct backend *b, const struct cuda_list *l, int kernels)
 {
     struct cuda_graphs *s = &b->graphs;
     if (s->n == s->cap * SEEN_PER_GRAPH) {
         drop(b, oldest(b, false));
     }
     struct cuda_graph *g = &s->v[s->n++];
-    *g = (struct cuda_graph){.list = *l, .used = s->tick};
+    *g = (struct cuda_graph){.list = *l, .used = s->tick, .kernels = kernels};
     g->list.op = mem_array((size_t)l->n, sizeof *l->op);
     memcpy(g->list.op, l->op, (size_t)l->n * sizeof *l->op);
 }
 
-static int run_eagerly(struct backend *b, const struct cuda_list *l)
+/* Sets how many kernels it has, when it ran. */
+static int run_eagerly(struct backend *b, const struct cuda_list *l, int *kernels)
 {
     const int before = b->cu.launches;
     int rc = cuda_pass_run(b, l);
-    b->count.kernels += (uint64_t)(b->cu.launches - before);
+    *kernels = b->cu.launches - before;
+    b->count.kernels += (uint64_t)*kernels;
     return rc;
 }
 
-static int count_exec(const struct backend *b)
+static int kernels_kept(const struct backend *b)
 {
     int n = 0;
     for (int i = 0; i < b->graphs.n; i++) {
-        n += b->graphs.v[i].exec != NULL;
+        n += b->graphs.v[i].exec ? b->graphs.v[i].kernels : 0;
     }
     return n;
 }
@@ -100,8 +106,10 @@ static int count_exec(const struct backend *b)
  * cannot be. Returns an error only of the kernels' own launches. */
 static int capture(struct backend *b, struct cuda_graph *g)
 {
-    while (count_exec(b) >= b->graphs.cap) {
+    int kept = kernels_kept(b);
+    while (kept > 0 && kept + g->kernels > b->graphs.cap * b->graphs.step_kernels) {
         drop_exec(b, oldest(b, true));
+        kept = kernels_kept(b);
     }
     for (;;) {
         const int before = b->cu.launches;
@@ -132,14 +140,18 @@ static int capture(struct backend *b, struct cuda_graph *g)
 
 int cuda_graphs_run(struct backend *b, const struct cuda_list *l)
 {
+    int kernels = 0;
     b->graphs.tick++;
     if (b->graphs.cap == 0) {
-        return run_eagerly(b, l);
+        return run_eagerly(b, l, &kernels);
     }
     struct cuda_graph *g = find(b, l);
     if (!g) {
-        remember(b, l);
-        return run_eagerly(b, l);
+        const int rc = run_eagerly(b, l, &kernels);
+        if (rc == 0) {
+            remember(b, l, kernels);
+        }
+        return rc;
     }
     g->used = b->graphs.tick;
     if (!g->exec && !g->refused) {
@@ -149,7 +161,7 @@ int cuda_graphs_run(struct backend *b, const struct cuda_list *l)
         }
     }
     if (!g->exec) {
-        return run_eagerly(b, l);
+        return run_eagerly(b, l, &kernels);
     }
     b->count.kernels += (uint64_t)g->kernels;
     b->count.graphs++;
@@ -160,6 +172,7 @@ int cuda_graphs_run(struct backend *b, const struct cuda_list *l)
 void cuda_graphs_open(struct backend *b, int n)
 {
     b->graphs.cap = n;
+    b->graphs.step_kernels = cuda_plan_step_kernels(b->shape.layers);
     b->graphs.v = mem_array((size_t)(n * SEEN_PER_GRAPH + 1), sizeof *b->graphs.v);
 }
 

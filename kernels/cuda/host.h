@@ -131,7 +131,8 @@ struct cuda_ready;  /* ready.c */
 struct cuda_graph;  /* graphs.c */
 struct cuda_graphs {
     struct cuda_graph *v;
-    int n, cap;
+    int n, cap;       /* cap: whole steps for which there is room */
+    int step_kernels; /* kernels of such a step */
     uint64_t tick;
 };
 

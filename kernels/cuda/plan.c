@@ -6,12 +6,17 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* A graph's memory goes by its kernels, some five a layer; before Hopper each takes
- * about three times as much. */
+int cuda_plan_step_kernels(int layers)
+{
+    return layers * 5 + 20;
+}
+
+/* A graph's memory goes by its kernels; before Hopper each takes about three times as
+ * much. */
 static uint64_t graph_bytes(const struct cuda_needs *n)
 {
     const uint64_t node = n->cc < 90 ? 160 << 10 : 56 << 10;
-    return (uint64_t)n->graphs * ((uint64_t)n->layers * 5 + 20) * node;
+    return (uint64_t)n->graphs * (uint64_t)cuda_plan_step_kernels(n->layers) * node;
 }
 
 /* Left for the driver, for products' scratch, and on cards that draw a screen. */

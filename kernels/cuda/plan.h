@@ -13,6 +13,9 @@ struct cuda_needs {
     int slots, layers, graphs;
 };
 
+/* About so many kernels has a step of one row: some five a layer. */
+int cuda_plan_step_kernels(int layers);
+
 /* Fills everything but the device's name. */
 void cuda_plan_make(const struct cuda_needs *n, struct be_plan *out);
 

@@ -425,6 +425,8 @@ static int bench_category(struct bench *b, struct spec *spec, const struct promp
     json_object_set_new(o, "least_speed_up", json_real(least));
     json_object_set_new(o, "least_cpu_speed_up", json_real(least_cpu));
     json_object_set_new(o, "prompts", each);
+    const uint64_t made = after.captured - before.captured;
+    json_object_set_new(o, "graphs_made", json_integer((json_int_t)made));
     const uint64_t compared = after.compared - before.compared;
     const uint64_t differ = after.differ - before.differ;
     if (compared > 0) {
@@ -436,6 +438,10 @@ static int bench_category(struct bench *b, struct spec *spec, const struct promp
                "at least %.2fx; by processor time at least %.2fx\n",
                p->category, tokens, view_spec_per_round(&v), tokens / drafted, tokens / plain,
                plain / drafted, least, least_cpu);
+        if (after.graphs > before.graphs) {
+            printf("spec     %-8s %" PRIu64 " graphs replayed, %" PRIu64 " made for it\n",
+                   p->category, after.graphs - before.graphs, made);
+        }
         if (compared > 0) {
             printf("spec     %-8s the fast head differs in %" PRIu64 " of %" PRIu64
                    " rows asked of both, %.1f %%\n",

@@ -25,7 +25,7 @@ const struct conf_opt options_table[] = {
     {"cuda-path", 0, CONF_ENUM, "auto", NO_BOUNDS, "auto|sm80|sm90", C_ENGINE, "NAME",
      "which CUDA kernels run", false},
     {"cuda-graphs", 0, CONF_INT, "16", 0, 256, NULL, C_ENGINE, "N",
-     "CUDA graphs kept; 0 launches every kernel by itself", false},
+     "steps that CUDA graphs may hold; 0 launches every kernel by itself", false},
     {"max-draft", 0, CONF_INT, "16", 0, 16, NULL, C_ENGINE, "N",
      "deepest chain of drafts; 0 leaves the MTP layer out", false},
     {"verify-width", 0, CONF_INT, "auto", 1, 16, "auto", C_ENGINE, "N",

@@ -386,6 +386,7 @@ struct engine_counters engine_counters(const struct engine *g)
         g->ops->counters(g->b, &b);
         c.kernels = b.kernels;
         c.graphs = b.graphs;
+        c.captured = b.captured;
         c.upload_s = b.upload_s;
     }
     return c;

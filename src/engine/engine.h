@@ -409,6 +409,7 @@ struct engine_counters {
     uint64_t draft_rows, draft_steps;
     double prefill_s, decode_s, draft_s;
     uint64_t kernels, graphs;  /* kernels launched, alone or in graphs; graphs replayed */
+    uint64_t captured;         /* graphs made, which takes as long as some steps */
     uint64_t compared, differ; /* fast head: rows asked of both heads, other likeliest ids */
     double upload_s;           /* the weights' way to the device, at open */
 };
