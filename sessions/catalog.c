@@ -90,6 +90,16 @@ static const char *const migrations[] = {
     " updated INTEGER NOT NULL,"
     " draft BLOB NOT NULL);"
     "CREATE INDEX drafts_conversation ON drafts(conversation, turn);",
+    "CREATE TABLE queued("
+    " id INTEGER PRIMARY KEY," /* in the order in which they are to be sent */
+    " conversation INTEGER NOT NULL REFERENCES conversations(id) ON DELETE CASCADE,"
+    " turn INTEGER NOT NULL," /* as drafts.turn */
+    " shown TEXT NOT NULL,"
+    " message TEXT NOT NULL);"
+    "CREATE INDEX queued_conversation ON queued(conversation, turn);"
+    "CREATE TABLE recovered("
+    " conversation INTEGER PRIMARY KEY REFERENCES conversations(id) ON DELETE CASCADE,"
+    " tokens INTEGER NOT NULL);",
 };
 _Static_assert(sizeof migrations / sizeof *migrations == CATALOG_SCHEMA, "a step for each version");
 

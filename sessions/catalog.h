@@ -32,7 +32,7 @@ int catalog_in_place(const struct catalog *c, struct err *e);
 int catalog_open_fixed(const char *path, const char *why, struct catalog **out, struct err *e);
 /* One without a conversation, where none could be made. */
 int catalog_open_none(const char *path, const char *why, struct catalog **out, struct err *e);
-#define CATALOG_SCHEMA 3
+#define CATALOG_SCHEMA 4
 
 struct catalog_conv {
     int64_t id;
@@ -47,6 +47,8 @@ struct catalog_conv {
     int64_t leaf;          /* 0: nothing was said */
     int turns;             /* -1: they could not be counted */
     int64_t state_bytes;   /* of its saved states */
+    int recovered;         /* tokens of its last answer, which was cut off and not seen since; 0: a
+                              question without an answer; -1: nothing was cut off */
 };
 
 enum catalog_role { CAT_USER, CAT_ASSISTANT, CAT_TOOL, CAT_SYSTEM };
@@ -104,8 +106,8 @@ int catalog_fork(struct catalog *c, int64_t conv, int64_t turn, const char *name
                  struct err *e);
 
 /* The conversation that is meant by an id, else a name that was given, else a whole title,
- * else the beginning of just one title. QE_NOTFOUND; QE_USAGE when several are meant (the
- * message lists some). */
+ * else the beginning of just one title. QE_NOTFOUND (the message lists some with a similar
+ * title); QE_USAGE when several are meant (the message lists some). */
 int catalog_find(struct catalog *c, const char *what, int64_t *conv, struct err *e);
 /* The name that is meant, without blanks around it (caller frees). QE_USAGE: it cannot be
  * one, since it is blank, over CATALOG_NAME_MOST characters, has one that controls or is not
@@ -167,6 +169,8 @@ int catalog_unfinished(struct catalog *c, catalog_conv_fn fn, void *ctx, struct 
  * said something becomes the leaf, or, if none did, the question it was to answer. *tokens: how
  * many it has; *n: how many there were. */
 int catalog_recover(struct catalog *c, int64_t conv, int *n, int *tokens, struct err *e);
+/* The user has seen what catalog_recover found: catalog_conv.recovered is -1 again. */
+int catalog_seen(struct catalog *c, int64_t conv, struct err *e);
 
 /* ---- drafts ---- */
 
@@ -181,6 +185,25 @@ int catalog_draft_get(struct catalog *c, int64_t conv, int64_t turn, struct buf 
 /* Takes the latest that has no conversation and whose owner is gone, so that nobody else does. */
 int catalog_draft_adopt(struct catalog *c, bool (*gone)(void *ctx, int64_t owner), void *ctx,
                         struct buf *out, struct err *e);
+
+/* ---- messages that wait ---- */
+
+/* One that is to be sent when the answers before it are over. */
+struct catalog_queued {
+    const char *shown; /* as the screen shows it */
+    size_t shown_n;
+    const char *message; /* as it is sent */
+    size_t message_n;
+};
+/* Those that wait after a turn (0: before the first) of a conversation, in their order. They
+ * take the place of what waited after the turn `was`, and after this one; n 0: nothing waits. */
+int catalog_queue_put(struct catalog *c, int64_t conv, int64_t was, int64_t turn,
+                      const struct catalog_queued *q, size_t n, struct err *e);
+/* Those that wait after a turn, or else after the nearest one before it; *after: which that is,
+ * where there are any. */
+int catalog_queue_get(struct catalog *c, int64_t conv, int64_t turn, int64_t *after,
+                      bool (*fn)(void *ctx, const struct catalog_queued *q), void *ctx,
+                      struct err *e);
 
 /* ---- saved states ---- */
 

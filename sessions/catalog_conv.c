@@ -308,6 +308,20 @@ static int last_said(struct catalog *c, int64_t conv, int64_t *turn, int *tokens
     return rc;
 }
 
+/* Until somebody has looked at it. */
+static int mark_recovered(struct catalog *c, int64_t conv, int tokens, struct err *e)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = cat_prepare(
+        c, "INSERT OR REPLACE INTO recovered(conversation, tokens) VALUES (?1, ?2)", &st, e);
+    if (rc < 0) {
+        return rc;
+    }
+    sqlite3_bind_int64(st, 1, conv);
+    sqlite3_bind_int(st, 2, tokens);
+    return cat_run_take(c, st, "end an answer", e);
+}
+
 static int end_unfinished(struct catalog *c, int64_t conv, int *n, int *tokens, struct err *e)
 {
     int64_t turn = 0;
@@ -328,7 +342,18 @@ static int end_unfinished(struct catalog *c, int64_t conv, int *n, int *tokens, 
     sqlite3_bind_int64(st, 1, conv);
     rc = cat_run_take(c, st, "end an answer", e);
     *n = sqlite3_changes(c->db);
-    return rc;
+    return rc < 0 || *n == 0 ? rc : mark_recovered(c, conv, *tokens, e);
+}
+
+int catalog_seen(struct catalog *c, int64_t conv, struct err *e)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = cat_prepare(c, "DELETE FROM recovered WHERE conversation = ?1", &st, e);
+    if (rc < 0) {
+        return rc;
+    }
+    sqlite3_bind_int64(st, 1, conv);
+    return cat_run_take(c, st, "change a conversation", e);
 }
 
 int catalog_recover(struct catalog *c, int64_t conv, int *n, int *tokens, struct err *e)

@@ -199,6 +199,7 @@ int cat_convs_take(struct catalog *c, sqlite3_stmt *st, catalog_conv_fn fn, void
             .tags = cat_text_at(st, 10, NULL),
             .turns = sqlite3_column_int(st, 11),
             .state_bytes = sqlite3_column_int64(st, 12),
+            .recovered = sqlite3_column_int(st, 13),
         };
         more = fn(ctx, &v);
     }

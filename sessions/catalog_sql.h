@@ -47,9 +47,10 @@ const char *cat_text_at(sqlite3_stmt *st, int i, size_t *n);
     " conversations.directory, conversations.leaf,"                                                \
     " (SELECT group_concat(tag, ', ') FROM tags WHERE tags.conversation = conversations.id),"      \
     " (SELECT count(*) FROM turns WHERE turns.conversation = conversations.id),"                   \
-    " (SELECT coalesce(sum(bytes), 0) FROM states WHERE states.conversation = conversations.id)"
+    " (SELECT coalesce(sum(bytes), 0) FROM states WHERE states.conversation = conversations.id),"  \
+    " coalesce((SELECT tokens FROM recovered WHERE recovered.conversation = conversations.id), -1)"
 #define CONV_COLUMNS_BARE                                                                          \
-    "id, created, updated, title, named, pinned, model, system, directory, leaf, NULL, -1, 0"
+    "id, created, updated, title, named, pinned, model, system, directory, leaf, NULL, -1, 0, -1"
 #define TURN_COLUMNS                                                                               \
     "turns.id, turns.parent, turns.role, turns.text, turns.thought, turns.calls, turns.ids,"       \
     " turns.finish, turns.stats, turns.settings, turns.created, turns.conversation"
@@ -75,6 +76,8 @@ void cat_read_turn(sqlite3_stmt *st, struct catalog_turn *t, int32_t **ids);
 /* The first line of a text, at most 80 bytes, cut between characters: of it a title is made. */
 size_t cat_title_len(const char *p, size_t n);
 
+/* Appends up to three conversations with a title like what, best first; nothing: none is. */
+void cat_near(struct catalog *c, const char *what, struct buf *out);
 /* QE_USAGE: another conversation than `but` was given this name. */
 int cat_name_free(struct catalog *c, const char *name, int64_t but, struct err *e);
 /* The title that a copy gets: the other's, with the first number behind it that no title has

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,16 @@
 
 struct session_lock {
     int fd;
+    struct lock_set *set; /* NULL: nobody shares it; what follows is under the set's lock */
+    int64_t conv;
+    int refs;
+    struct session_lock *next;
+};
+
+struct lock_set {
+    char *dir;
+    pthread_mutex_t lock;
+    struct session_lock *held;
 };
 
 static char *path_of(const char *dir, int64_t conv)
@@ -109,12 +120,76 @@ int lock_take(const char *dir, int64_t conv, struct session_lock **out, struct e
     return 0;
 }
 
+/* Takes one that nobody has any more out of its set; under the set's lock. */
+static void unlist(struct session_lock *l)
+{
+    struct session_lock **at = &l->set->held;
+    while (*at != l) {
+        at = &(*at)->next;
+    }
+    *at = l->next;
+}
+
 void lock_release(struct session_lock *l)
 {
-    if (l) {
+    struct lock_set *s = l ? l->set : NULL;
+    bool over = l != NULL;
+    if (s) {
+        pthread_mutex_lock(&s->lock);
+        over = --l->refs == 0;
+        if (over) {
+            unlist(l);
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (over) {
         close(l->fd);
         free(l);
     }
+}
+
+struct lock_set *lock_set_create(const char *dir)
+{
+    struct lock_set *s = mem_zalloc(sizeof *s);
+    s->dir = mem_strdup(dir);
+    pthread_mutex_init(&s->lock, NULL);
+    return s;
+}
+
+void lock_set_free(struct lock_set *s)
+{
+    if (s) {
+        pthread_mutex_destroy(&s->lock);
+        free(s->dir);
+        free(s);
+    }
+}
+
+int lock_set_take(struct lock_set *s, int64_t conv, struct session_lock **out, bool *first,
+                  struct err *e)
+{
+    int rc = 0;
+    pthread_mutex_lock(&s->lock);
+    struct session_lock *l = s->held;
+    while (l && l->conv != conv) {
+        l = l->next;
+    }
+    *first = !l;
+    if (!l) {
+        rc = lock_take(s->dir, conv, &l, e);
+        if (rc == 0) {
+            l->set = s;
+            l->conv = conv;
+            l->next = s->held;
+            s->held = l;
+        }
+    }
+    if (rc == 0) {
+        l->refs++;
+        *out = l;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return rc;
 }
 
 pid_t lock_holder(const char *dir, int64_t conv)

@@ -190,7 +190,7 @@ wait_for 'no more pinned'
 say /forget
 wait_for 'its saved states are deleted \(4.1K bytes\)'
 say '/resume x' '/resume x'
-wait_for 'usage: /resume ID'
+wait_for 'there is no conversation "x"; similar: 7 "An old'
 say '/resume 8' '/resume 8'
 wait_for 'conversation 8 is open in another'
 result 'a stored conversation: named, pinned, its states forgotten'

@@ -52,10 +52,18 @@ must '^   └ main~2: Another way\? +1 turn$'
 must '^ disk 41.0 of 200 G'
 must '^ text 0.2 G  state 40.8 G'
 must '2 min ago  text only  pinned  elsewhere'
-must '^   bad ␛\[2J title +9 days ago  text only'
+must '^ ! bad ␛\[2J title +recovered, the last answer cut at 12 tokens'
 key Enter
-wait_for 'conversation 8 is open in another quasar'
-must 'got 5 bytes'
+wait_for 'conversation 8 is open in another quasar \(process 1\): the same key again'
+key Up
+key Enter
+wait_for 'conversation 8 is open in another quasar \(process 1\): the same key again'
+key Enter
+wait_for '│ An old answer\.'
+say /new
+wait_for 'a new conversation'
+say hello
+wait_for 'got 5 bytes'
 text /sessions
 key Enter
 wait_for '^ conversations: '

@@ -51,6 +51,7 @@ struct pane {
     struct status status;
     char *name;   /* what the conversation is called; NULL: nothing yet */
     char *branch; /* "[main]"; NULL: not known */
+    int branch_number; /* 0: not known */
     bool renamed; /* they are not what the store says any more */
 
     int64_t draft_due;      /* when the draft is to be kept on disk; 0: it is as kept */
@@ -297,6 +298,11 @@ size_t queue_list(const struct app *a, const char **entry, const char **help, si
 bool queue_key(struct app *a, const struct key *k);
 /* Takes the i-th into the composer, before what is written there. */
 void queue_edit(struct app *a, size_t i);
+/* The queue changed: it is kept on disk as it is now. */
+void queue_keep(struct pane *p);
+/* Takes what waited where the conversation stands: it is shown, and not sent before the user says
+ * so, which is told. */
+void queue_restore(struct pane *p);
 
 /* sessions.c: the stored conversations, as a tree with their branches */
 /* Gives the keys to the list (OV_SESSIONS), which is read anew; closes it when it has them. */
@@ -306,6 +312,8 @@ void sessions_free(struct app *a);
 void sessions_refresh(struct app *a);
 /* What is stored changed. */
 void sessions_stale(struct app *a);
+/* Goes to a stored conversation, where it stands: to the pane that shows it, or in this one. */
+void sessions_choose(struct app *a, int64_t id);
 /* Goes on with a stored conversation, as command_new. */
 void sessions_go_on(struct pane *p, int64_t id, int64_t tip);
 /* Keys of the list; true when it was one. */

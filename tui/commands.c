@@ -510,18 +510,19 @@ static void forget_it(struct app *a)
     }
 }
 
+/* By a number, a name or its beginning. */
 static void resume_it(struct app *a, const char *id)
 {
-    char *end = NULL;
-    const long long n = strtoll(id, &end, 10);
+    struct err e = ERR_INIT;
+    int64_t found = 0;
     if (!id[0]) {
         sessions_open(a);
-    } else if (*end || n <= 0) {
-        app_note(a, R_WARN, "usage: /resume ID, a number; F4 lists what is stored");
+    } else if (conv_find(a->conv, id, &found, &e) < 0) {
+        app_note(a, R_WARN, "%s", e.msg);
     } else if (chat_busy(a->cur->chat) || a->cur->n_queue > 0) {
         app_note(a, R_WARN, "the model is at work, or messages wait; stop it first (Esc)");
     } else {
-        pane_leave(a->cur, n, 0);
+        sessions_choose(a, found);
     }
 }
 
@@ -562,6 +563,10 @@ static void new_chat(struct app *a)
 {
     if (chat_busy(a->cur->chat)) {
         app_note(a, R_WARN, "the model is at work; stop it first (Esc)");
+        return;
+    }
+    if (a->cur->n_queue > 0) {
+        app_note(a, R_WARN, "messages are queued; send them or take them back first (Alt-Up)");
         return;
     }
     pane_leave(a->cur, LEAVE_NEW, 0);

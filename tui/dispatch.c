@@ -57,13 +57,18 @@ static void escape(struct app *a, bool again)
 static void suspend(struct app *a)
 {
     size_t live = 0;
+    struct view_listener l = {.on = false};
     for (size_t i = 0; i < a->n_panes; i++) {
         live += a->panes[i]->in_turn;
     }
-    if (live > 0 && !a->suspend_told) {
+    if (a->opts->requests) {
+        requests_listener(a->opts->requests, &l);
+    }
+    const size_t served = l.live > 0 || l.queued > 0 ? (size_t)(l.live + l.queued) : 0;
+    if (live + served > 0 && !a->suspend_told) {
         a->suspend_arm = true;
-        app_note(a, R_WARN, "%zu answer%s will freeze; ^Z again suspends", live,
-                 live == 1 ? "" : "s");
+        app_note(a, R_WARN, "%zu %s%s will freeze; ^Z again suspends", live + served,
+                 served > 0 ? "request" : "answer", live + served == 1 ? "" : "s");
     } else {
         app_suspend(a);
     }

@@ -20,10 +20,19 @@ static bool take_title(void *ctx, const struct conv_stored *s)
     return false;
 }
 
+/* Which branch a pane is on: the one that ends with a turn (0: where the conversation stands). */
+struct naming {
+    struct pane *p;
+    int64_t tip;
+    int was; /* the number of the one it was on; 0: not known */
+    bool found;
+};
+
 static bool take_branch(void *ctx, const struct conv_branch *b)
 {
-    struct pane *p = ctx;
-    if (b->current) {
+    struct naming *k = ctx;
+    const bool exact = (k->tip > 0 && b->tip == k->tip) || b->number == k->was;
+    if (exact || (b->current && !k->found)) {
         struct buf s = BUF_INIT;
         if (b->number == 1) {
             buf_adds(&s, "[main]");
@@ -32,20 +41,24 @@ static bool take_branch(void *ctx, const struct conv_branch *b)
             n = text_fit(b->head, n, BRANCH_CELLS);
             buf_printf(&s, "[main~%d: %.*s]", b->number, (int)n, b->head);
         }
-        free(p->branch);
-        p->branch = buf_take(&s);
+        free(k->p->branch);
+        k->p->branch = buf_take(&s);
+        k->p->branch_number = b->number;
+        k->found = exact;
     }
     return true;
 }
 
-/* What a stored conversation and the branch that it stands on are called. */
-static void pane_names_of(struct pane *p, int64_t conversation)
+/* What a stored conversation and the branch that ends with a turn are called. */
+static void pane_names_of(struct pane *p, int64_t conversation, int64_t tip, int was)
 {
+    struct naming k = {.p = p, .tip = tip, .was = was};
     free(p->branch);
     p->branch = NULL;
+    p->branch_number = 0;
     p->renamed = false;
     if (conv_get(p->app->conv, conversation, take_title, p, NULL) == 0) {
-        (void)conv_branches(p->app->conv, &conversation, 1, take_branch, p, NULL);
+        (void)conv_branches(p->app->conv, &conversation, 1, take_branch, &k, NULL);
     }
 }
 
@@ -165,7 +178,7 @@ int pane_resume(struct pane *p, int64_t conversation, int64_t tip, struct err *e
         const struct buf *b = chat_draft_of(p->chat);
         buf_truncate(&p->draft_found, 0);
         buf_add(&p->draft_found, b->data ? b->data : "", b->len);
-        pane_names_of(p, conversation);
+        pane_names_of(p, conversation, tip, 0);
     }
     return rc;
 }
@@ -198,6 +211,7 @@ int pane_open_first(struct pane *p, struct err *e)
             transcript_notice(p->transcript, R_WARN, why.msg);
         } else {
             transcript_notice(p->transcript, R_DIM, "resumed; /new starts another conversation");
+            queue_restore(p);
         }
     }
     if (o->resume <= 0) {
@@ -269,6 +283,6 @@ void pane_names(struct pane *p)
     struct view_chat v;
     chat_view(p->chat, &v);
     if (v.conversation > 0) {
-        pane_names_of(p, v.conversation);
+        pane_names_of(p, v.conversation, v.turn, p->in_turn ? p->branch_number : 0);
     }
 }

@@ -2,10 +2,45 @@
  * top. One can be edited, moved and dropped. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "tui/app.h"
+
+void queue_keep(struct pane *p)
+{
+    struct conv_queued *q = mem_array(p->n_queue + 1, sizeof *q);
+    for (size_t i = 0; i < p->n_queue; i++) {
+        const struct message *m = &p->queue[i];
+        q[i] = (struct conv_queued){m->shown.data, m->full.data, m->shown.len, m->full.len};
+    }
+    chat_queue(p->chat, q, p->n_queue);
+    free(q);
+}
+
+void queue_restore(struct pane *p)
+{
+    struct conv_queued q;
+    char line[160];
+    for (size_t i = 0; chat_queued(p->chat, i, &q); i++) {
+        struct message m = {BUF_INIT, BUF_INIT};
+        buf_add(&m.shown, q.shown, q.shown_n);
+        buf_add(&m.full, q.message, q.message_n);
+        turn_enqueue(p, &m);
+    }
+    if (p->n_queue == 0) {
+        return;
+    }
+    p->held = true;
+    snprintf(line, sizeof line,
+             "%zu queued message%s here and %s not sent: Enter sends, %s edits, moves or drops",
+             p->n_queue, p->n_queue == 1 ? " was kept" : "s were kept",
+             p->n_queue == 1 ? "was" : "were",
+             keymap_key(p->app->keys, ACT_QUEUE, CTX_COMPOSER));
+    transcript_notice(p->transcript, R_WARN, line);
+}
 
 void queue_open(struct app *a)
 {
@@ -51,6 +86,7 @@ void queue_edit(struct app *a, size_t i)
     }
     composer_set(p->composer, m.full.data, m.full.len);
     pane_draft_changed(p);
+    queue_keep(p);
     buf_free(&draft);
     message_free(&m);
 }
@@ -60,6 +96,7 @@ static void swap(struct pane *p, size_t i, size_t k)
     const struct message m = p->queue[i];
     p->queue[i] = p->queue[k];
     p->queue[k] = m;
+    queue_keep(p);
 }
 
 bool queue_key(struct app *a, const struct key *k)
@@ -94,6 +131,7 @@ bool queue_key(struct app *a, const struct key *k)
                (k->type == K_CHAR && k->mods == 0 && k->code == 'd')) {
         struct message m = take(p, at);
         message_free(&m);
+        queue_keep(p);
         app_note(a, R_TEXT, "dropped; it is in the history of prompts");
         a->pick -= a->pick > 0;
         a->overlay = p->n_queue > 0 ? OV_QUEUE : OV_NONE;

@@ -73,7 +73,8 @@ static bool take(void *ctx, const struct conv_stored *v)
                                                .state_bytes = v->state_bytes,
                                                .title = mem_strdup(v->title ? v->title : ""),
                                                .turns = v->turns,
-                                               .pinned = v->pinned};
+                                               .pinned = v->pinned,
+                                               .recovered = v->recovered};
     return true;
 }
 
@@ -115,6 +116,18 @@ size_t stored_pane(const struct app *a, int64_t id)
         struct view_chat v;
         chat_view(a->panes[i]->chat, &v);
         if (!a->panes[i]->fresh && v.conversation == id) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+size_t stored_branch_pane(const struct app *a, int64_t id, int number)
+{
+    for (size_t i = 0; i < a->n_panes && number > 0; i++) {
+        struct view_chat v;
+        chat_view(a->panes[i]->chat, &v);
+        if (!a->panes[i]->fresh && v.conversation == id && a->panes[i]->branch_number == number) {
             return i + 1;
         }
     }
@@ -238,6 +251,7 @@ void sessions_open(struct app *a)
     s->n_rows = s->pick = s->top = 0;
     s->naming = false;
     s->forgetting = 0;
+    s->copying = 0;
     if (!read_list(a, true)) {
         return;
     }
@@ -274,22 +288,78 @@ void sessions_go_on(struct pane *p, int64_t id, int64_t tip)
     composer_clear(p->composer);
     pane_draft_restore(p);
     transcript_notice(p->transcript, R_DIM, "resumed; F4 goes to another conversation");
+    queue_restore(p);
     sessions_stale(p->app);
+}
+
+/* The pane that shows what a row stands for; 0: none. */
+static size_t row_pane(const struct app *a, const struct stored_row *row)
+{
+    const struct stored *k = &a->sessions->stored[row->stored];
+    int number = row->branch >= 0 ? k->branch[row->branch].number : 0;
+    for (size_t i = 0; number == 0 && i < k->n_branches; i++) {
+        number = k->branch[i].current ? k->branch[i].number : 0;
+    }
+    const size_t pane = stored_branch_pane(a, k->id, number);
+    return pane > 0 || row->branch >= 0 ? pane : stored_pane(a, k->id);
+}
+
+/* One that another process has open may be copied, which has to be asked for twice. */
+static bool copy_instead(struct app *a, struct stored *k, bool beside)
+{
+    struct sessions *s = a->sessions;
+    struct err e = ERR_INIT;
+    int64_t copy = 0;
+    char who[40] = "";
+    k->elsewhere = conv_elsewhere(a->conv, k->id);
+    if (k->elsewhere == 0) {
+        return false;
+    }
+    if (k->elsewhere > 0) {
+        snprintf(who, sizeof who, " (process %d)", k->elsewhere);
+    }
+    if (s->copying != k->id) {
+        s->copying = k->id;
+        app_note(a, R_WARN,
+                 "conversation %lld is open in another quasar%s: the same key again goes on with "
+                 "a copy of it",
+                 (long long)k->id, who);
+    } else if (conv_fork(a->conv, k->id, &copy, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else {
+        a->overlay = OV_NONE;
+        if (!beside || panes_split(a, true)) {
+            pane_leave(a->cur, copy, 0);
+        }
+    }
+    return true;
+}
+
+static bool may_leave(struct app *a)
+{
+    const struct pane *p = a->cur;
+    if (p->in_turn || p->n_queue > 0) {
+        app_note(a, R_WARN,
+                 p->in_turn ? "the model is at work; stop it first (Esc)"
+                            : "messages are queued; take them back first (Alt-Up)");
+    }
+    return !p->in_turn && p->n_queue == 0;
 }
 
 static void choose(struct app *a, bool beside)
 {
     struct sessions *s = a->sessions;
-    a->overlay = OV_NONE;
     if (s->pick >= s->n_rows) {
+        a->overlay = OV_NONE;
         return;
     }
     const struct stored_row row = s->row[s->pick];
-    const struct stored *k = &s->stored[row.stored];
+    struct stored *k = &s->stored[row.stored];
+    const int64_t id = k->id;
     const int64_t tip = row.branch >= 0 ? k->branch[row.branch].tip : 0;
-    const bool stands = row.branch < 0 || k->branch[row.branch].current;
-    const size_t shown = stored_pane(a, k->id);
-    if (shown > 0 && stands) {
+    const size_t shown = row_pane(a, &row);
+    if (shown > 0) {
+        a->overlay = OV_NONE;
         if (a->panes[shown - 1] == a->cur) {
             app_note(a, R_TEXT, "that is the conversation on the screen");
         } else {
@@ -297,19 +367,29 @@ static void choose(struct app *a, bool beside)
         }
         return;
     }
-    if (shown > 0) { /* another branch: where the conversation is */
+    if (!beside && !may_leave(a)) {
+        a->overlay = OV_NONE;
+        return;
+    }
+    if (copy_instead(a, k, beside)) {
+        return;
+    }
+    a->overlay = OV_NONE;
+    if (!beside || panes_split(a, true)) {
+        pane_leave(a->cur, id, tip);
+    }
+}
+
+void sessions_choose(struct app *a, int64_t id)
+{
+    const size_t shown = stored_pane(a, id);
+    if (shown == 0) {
+        pane_leave(a->cur, id, 0);
+    } else if (a->panes[shown - 1] == a->cur) {
+        app_note(a, R_TEXT, "that is the conversation on the screen");
+    } else {
         panes_focus(a, a->panes[shown - 1]);
-    } else if (beside && !panes_split(a, true)) {
-        return;
     }
-    struct pane *p = a->cur;
-    if (p->in_turn || p->n_queue > 0) {
-        app_note(a, R_WARN,
-                 p->in_turn ? "the model is at work; stop it first (Esc)"
-                            : "messages are queued; take them back first (Alt-Up)");
-        return;
-    }
-    pane_leave(p, k->id, tip);
 }
 
 /* ---- keys ---- */
@@ -418,9 +498,11 @@ bool sessions_key(struct app *a, const struct key *k)
         move_pick(s, k->type == K_PGUP ? -page : page);
     } else if (k->type == K_ENTER) {
         choose(a, k->mods & KM_ALT);
+        s->forgetting = 0;
         return true;
     } else if (k->type == K_ESC) {
         a->overlay = OV_NONE;
+        s->copying = 0;
         buf_truncate(&a->query, 0);
         make_rows(a);
         return true;
@@ -439,6 +521,7 @@ bool sessions_key(struct app *a, const struct key *k)
         return false;
     }
     s->forgetting = 0;
+    s->copying = 0;
     look_closer(a);
     return true;
 }

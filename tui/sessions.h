@@ -16,6 +16,7 @@ struct stored {
     char *title;
     int turns;
     bool pinned;
+    int recovered; /* tokens of a last answer that was cut off; -1: none was */
     bool known;    /* what follows was asked for */
     int elsewhere; /* the process that has it open; 0: none, -1: one without a number */
     struct stored_branch *branch; /* NULL: only one */
@@ -38,6 +39,7 @@ struct sessions {
     struct conv_disk disk;
     bool disk_known;
     bool naming;        /* the query is a new name */
+    int64_t copying;    /* it was said that it is open elsewhere; 0: of none */
     int64_t forgetting; /* asked to forget the states of it; 0: not */
     int page;           /* rows of the last drawing */
     int64_t read_at;    /* when, in seconds since 1970 */
@@ -47,5 +49,7 @@ struct sessions {
 void stored_branch_name(const struct stored_branch *b, char out[64]);
 /* The number of the pane that shows a conversation; 0: none. */
 size_t stored_pane(const struct app *a, int64_t id);
+/* The same of one of its branches, by its number. */
+size_t stored_branch_pane(const struct app *a, int64_t id, int number);
 
 #endif

@@ -89,6 +89,7 @@ void submit_draft(struct app *a)
     composer_clear(a->cur->composer);
     if (a->cur->in_turn || a->cur->n_queue > 0) {
         turn_enqueue(a->cur, &m);
+        queue_keep(a->cur);
         a->cur->held = a->cur->held && a->cur->in_turn;
         turn_send_queued(a->cur);
     } else {

@@ -64,6 +64,7 @@ void turn_send_queued(struct pane *p)
     memmove(p->queue, p->queue + 1, p->n_queue * sizeof *p->queue);
     turn_begin(p, &m);
     message_free(&m);
+    queue_keep(p);
 }
 
 void turn_enqueue(struct pane *p, struct message *m)

@@ -60,6 +60,23 @@ static void marks(const struct app *a, const struct stored *k, char out[32])
     }
 }
 
+/* Of one whose last answer was cut off, until it is opened. */
+static bool recovered_text(const struct stored *k, bool brief, char out[64])
+{
+    if (k->recovered < 0) {
+        return false;
+    }
+    if (brief) {
+        snprintf(out, 64, "recovered");
+    } else if (k->recovered == 0) {
+        snprintf(out, 64, "recovered, the last question without an answer");
+    } else {
+        snprintf(out, 64, "recovered, the last answer cut at %d token%s", k->recovered,
+                 k->recovered == 1 ? "" : "s");
+    }
+    return true;
+}
+
 /* What the right side says of a conversation. */
 static void facts(const struct app *a, const struct stored *k, bool brief, char out[128])
 {
@@ -68,6 +85,11 @@ static void facts(const struct app *a, const struct stored *k, bool brief, char 
     char mark[32];
     size_t n = 0;
     marks(a, k, mark);
+    if (recovered_text(k, brief, out)) {
+        n = strlen(out);
+        snprintf(out + n, 128 - n, "%s", mark);
+        return;
+    }
     if (k->state_bytes > 0) {
         size_text((double)k->state_bytes, size);
     }
@@ -98,6 +120,9 @@ static void draw_row(const struct app *a, const struct stored_row *row, int y, c
     int x = r->x + 3;
     text_blank(th, y, r->x, r->cols);
     (void)text_put(th, y, r->x + 1, 2, R_USER, picked ? ">" : " ");
+    if (row->branch < 0 && k->recovered >= 0) {
+        (void)text_put(th, y, r->x + (picked ? 2 : 1), 1, R_WARN, "!");
+    }
     if (row->branch >= 0) {
         const struct stored_branch *b = &k->branch[row->branch];
         const bool last = (size_t)row->branch + 1 == k->n_branches;
@@ -105,8 +130,13 @@ static void draw_row(const struct app *a, const struct stored_row *row, int y, c
         x += text_put(th, y, x, r->cols - 3, R_BORDER, tree);
         stored_branch_name(b, name);
         text = brief && b->number > 1 ? b->head : name;
+        const size_t pane = stored_branch_pane(a, k->id, b->number);
         snprintf(right, sizeof right, "%d turn%s%s", b->turns, b->turns == 1 ? "" : "s",
                  b->current ? " *" : "");
+        if (pane > 0 && a->n_panes > 1) {
+            const size_t n = strlen(right);
+            snprintf(right + n, sizeof right - n, " [%zu]", pane);
+        }
     } else {
         facts(a, k, brief, right);
     }

@@ -82,6 +82,23 @@ struct saving {
     bool asked;                 /* the reader waits for CE_SAVED */
 };
 
+/* A message that waits. */
+struct waiting_text {
+    struct buf shown, message;
+};
+struct waiting_list {
+    struct waiting_text *v;
+    size_t n;
+};
+
+/* What is to be sent when the turn is over, as it is stored. Worker thread. */
+struct waiting {
+    struct waiting_list list; /* the reader's */
+    int64_t conv, turn;       /* where it is stored; conv 0: nothing is */
+    bool changed;             /* it is not stored as it is here */
+    int64_t retry_at;         /* when to try again what failed; 0: nothing did */
+};
+
 /* A stored conversation that a chat goes on with; made by the reader's thread. */
 struct resume {
     int64_t conv, last;
@@ -89,6 +106,8 @@ struct resume {
     char *model, *system;      /* as stored; owned */
     json_t *messages;          /* owned */
     struct buf notice;         /* lines for the user */
+    struct waiting_list queue; /* what waits there … */
+    int64_t queue_after;       /* … after this turn */
 };
 
 /* To where the events of some chats go. */
@@ -112,7 +131,7 @@ struct chat {
     bool system_stored; /* the system prompt is a stored conversation's */
     struct chat_result *last;
     struct buf draft; /* of where it was resumed at */
-    int64_t resumed;  /* the conversation it was told to go on with; 0: none */
+    struct waiting_list queue; /* … and what waits there */
 
     /* any thread */
     struct snap view;
@@ -124,6 +143,7 @@ struct chat {
     struct record_chat record;
     struct saving saving;
     int64_t draft_conv, draft_turn; /* where its draft is kept; -1: it has none */
+    struct waiting waiting;
     struct turn turn;
     struct view_chat figures;
     bool closing;
@@ -139,6 +159,7 @@ enum cmd_kind {
     CMD_SAVE,
     CMD_FLUSH,
     CMD_DRAFT,
+    CMD_QUEUE,
     CMD_FREE,
     CMD_READER,
     CMD_READER_GONE
@@ -153,6 +174,7 @@ struct cmd {
     uint64_t serial;
     size_t keep;      /* CMD_REWIND: messages */
     struct buf draft; /* CMD_DRAFT */
+    struct waiting_list queue; /* CMD_QUEUE */
     struct cmd *next;
 };
 
@@ -161,6 +183,7 @@ struct conv {
     struct conv_opts opts;    /* strings owned */
     struct settings settings; /* of a new chat */
     char *dir;                /* of sessions */
+    struct lock_set *locks;   /* of the conversations that are open */
     int wake_fd;              /* eventfd: commands, engine, room for events */
     pthread_t worker;
     struct conv_reader screen;
@@ -226,6 +249,23 @@ void conv_record_news(struct conv *c, struct chat *t);
 /* The answer as a message; calls: the array of calls, borrowed, may be NULL. */
 json_t *answer_as_message(const char *text, size_t text_n, const char *thought, size_t thought_n,
                           json_t *calls);
+
+/* ---- waiting.c ---- */
+
+void waiting_list_add(struct waiting_list *l, const char *shown, size_t shown_n,
+                      const char *message, size_t message_n);
+void waiting_list_copy(struct waiting_list *to, const struct waiting_list *from);
+void waiting_list_free(struct waiting_list *l);
+/* Worker thread: l, which is taken, is what waits from now on. */
+void waiting_set(struct chat *t, struct waiting_list *l);
+/* It was found stored after a turn. Taken. */
+void waiting_found(struct chat *t, int64_t conv, int64_t turn, struct waiting_list *l);
+/* Stores it, and the questions that have not begun, where the chat stands now, if it is not. */
+void waiting_work(struct chat *t);
+/* The questions that have not begun will not: they wait like the others. */
+void waiting_close(struct chat *t);
+/* Forgets it, here: it stays stored where it is. */
+void waiting_leave(struct chat *t);
 
 /* ---- saving.c; worker thread ---- */
 

@@ -263,6 +263,7 @@ static void add_input(struct chat *t, struct input *in)
         end = &(*end)->next;
     }
     *end = in;
+    t->waiting.changed = true;
 }
 
 static void drop_reader(struct conv *c, struct conv_reader *r)
@@ -307,6 +308,9 @@ static void obey(struct conv *c, struct cmd *cmd)
     case CMD_DRAFT:
         chat_work_draft(t, &cmd->draft);
         buf_free(&cmd->draft);
+        break;
+    case CMD_QUEUE:
+        waiting_set(t, &cmd->queue);
         break;
     case CMD_FREE:
         chat_work_close(t);
@@ -411,7 +415,8 @@ static void sleep_on(int fd, int ms)
 
 static void open_store(struct conv *c)
 {
-    record_open(&c->record, c->opts.save ? c->dir : NULL, c->opts.state_budget, c->opts.directory);
+    record_open(&c->record, c->opts.save ? c->dir : NULL, c->opts.state_budget, c->opts.directory,
+                c->locks);
     if (c->record.store && c->opts.save_state) {
         c->keeper = keeper_create(c->dir, c->opts.state_budget, c->wake_fd);
     }
@@ -509,6 +514,7 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
         return rc;
     }
     c->dir = io_xdg_state();
+    c->locks = lock_set_create(c->dir);
     c->cmds_end = &c->cmds;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->screen.conv = c;
@@ -566,6 +572,7 @@ fail:
         close(c->wake_fd);
     }
     free_opts(c);
+    lock_set_free(c->locks);
     free(c->dir);
     free(c);
     return rc;
@@ -580,6 +587,7 @@ static void chat_destroy(struct chat *t)
     settings_fini(&t->settings);
     chat_result_free(t->last);
     buf_free(&t->draft);
+    waiting_list_free(&t->queue);
     free(t);
 }
 
@@ -622,6 +630,7 @@ int conv_end(struct conv *c, struct err *e)
     close(c->wake_fd);
     free(c->chats);
     free_opts(c);
+    lock_set_free(c->locks);
     free(c->dir);
     const struct err lost = c->lost;
     free(c);
@@ -813,7 +822,6 @@ void chat_stop(struct chat *t)
 
 void chat_clear(struct chat *t)
 {
-    t->resumed = 0;
     command(t->conv, CMD_CLEAR, t, NULL);
 }
 
@@ -838,6 +846,27 @@ void chat_draft(struct chat *t, const char *p, size_t n)
 const struct buf *chat_draft_of(const struct chat *t)
 {
     return &t->draft;
+}
+
+void chat_queue(struct chat *t, const struct conv_queued *q, size_t n)
+{
+    struct cmd *cmd = mem_zalloc(sizeof *cmd);
+    cmd->kind = CMD_QUEUE;
+    cmd->chat = t;
+    for (size_t i = 0; i < n; i++) {
+        waiting_list_add(&cmd->queue, q[i].shown, q[i].shown_n, q[i].message, q[i].message_n);
+    }
+    conv_command(t->conv, cmd);
+}
+
+bool chat_queued(const struct chat *t, size_t i, struct conv_queued *out)
+{
+    if (i >= t->queue.n) {
+        return false;
+    }
+    const struct waiting_text *w = &t->queue.v[i];
+    *out = (struct conv_queued){w->shown.data, w->message.data, w->shown.len, w->message.len};
+    return true;
 }
 
 void chat_save(struct chat *t)

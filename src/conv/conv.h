@@ -183,6 +183,7 @@ struct conv_stored {
     int turns;           /* -1: they could not be counted */
     int64_t state_bytes; /* of its saved states; 0: only the text is there */
     bool pinned;
+    int recovered; /* tokens of an answer that was cut off and not seen since; -1: none */
 };
 /* Those on disk, latest first, at most limit. The reader's thread; QE_USAGE without
  * conv_opts.save. */
@@ -195,6 +196,12 @@ int conv_rename(struct conv *c, int64_t conversation, const char *name, struct e
 int conv_pin(struct conv *c, int64_t conversation, bool pinned, struct err *e);
 int conv_forget(struct conv *c, int64_t conversation, uint64_t *bytes, struct err *e);
 
+/* A copy of a conversation as it is on disk now, whoever has it open; *copy is its number. */
+int conv_fork(struct conv *c, int64_t conversation, int64_t *copy, struct err *e);
+/* The one that a word means: a number, a name, a title or the beginning of one. QE_NOTFOUND tells
+ * of those with a similar name, QE_USAGE of those that it may mean. */
+int conv_find(struct conv *c, const char *what, int64_t *conversation, struct err *e);
+
 /* One of them, or none, which is QE_NOTFOUND. */
 int conv_get(struct conv *c, int64_t conversation,
              bool (*fn)(void *ctx, const struct conv_stored *s), void *ctx, struct err *e);
@@ -203,7 +210,7 @@ int conv_get(struct conv *c, int64_t conversation,
  * holds unless one was set. Only when idle, with conv_opts.save. The chat leaves the
  * conversation it was in, which stays stored; when this fails it is where it was.
  * The engine's state is loaded behind it: the next turn waits for that. QE_BUSY: another
- * process has it open. QE_NOTFOUND. */
+ * process has it open, or another chat that branch. QE_NOTFOUND. */
 int chat_resume(struct chat *t, int64_t conversation,
                 void (*fn)(void *ctx, const struct conv_turn *turn), void *ctx, struct err *e);
 /* The same on the branch that ends with a turn (conv_branch.tip), which from now on is where the
@@ -231,6 +238,18 @@ void chat_draft(struct chat *t, const char *p, size_t n);
 /* What was being written where the chat was resumed at; empty: nothing. Until it is resumed again.
  */
 const struct buf *chat_draft_of(const struct chat *t);
+/* A message that is to be sent when the answers before it are over. */
+struct conv_queued {
+    const char *shown, *message; /* as the screen shows it, and as it is sent */
+    size_t shown_n, message_n;
+};
+/* Keeps what waits, in its order, with the branch that the chat is on, in the place of what did
+ * before: on disk, so that no end of the program loses it. Returns at once; nothing happens
+ * without conv_opts.save. Nothing of it is sent. */
+void chat_queue(struct chat *t, const struct conv_queued *q, size_t n);
+/* The i-th that waited where the chat was resumed at (borrowed until it is resumed again); false:
+ * there are no more. */
+bool chat_queued(const struct chat *t, size_t i, struct conv_queued *out);
 /* Takes what was being written to begin a conversation with by a process that is gone. */
 void conv_draft_adopt(struct conv *c, struct buf *out);
 /* What the store takes on the disk, and what saved states may take. As conv_list. */

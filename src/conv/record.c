@@ -136,7 +136,8 @@ static int put_conv(struct record *r, struct record_chat *c, struct err *e)
             return rc;
         }
     }
-    return c->lock ? 0 : lock_take(store_dir(r->store), c->conv, &c->lock, e);
+    bool first = false;
+    return c->lock ? 0 : lock_set_take(r->locks, c->conv, &c->lock, &first, e);
 }
 
 static int put_row(struct record *r, const struct record_chat *c, struct record_row *w,
@@ -261,10 +262,14 @@ static bool write_rows(struct record *r, struct record_chat *c)
 
 /* ---- what turn.c calls ---- */
 
-void record_open(struct record *r, const char *dir, uint64_t budget, const char *directory)
+void record_open(struct record *r, const char *dir, uint64_t budget, const char *directory,
+                 struct lock_set *locks)
 {
-    *r = (struct record){
-        .directory = directory, .wanted = dir != NULL, .budget = budget, .why = ERR_INIT};
+    *r = (struct record){.directory = directory,
+                         .locks = locks,
+                         .wanted = dir != NULL,
+                         .budget = budget,
+                         .why = ERR_INIT};
     r->dir = dir ? mem_strdup(dir) : NULL;
     if (dir && store_open(dir, budget, &r->store, &r->notice, &r->why) < 0) {
         r->store = NULL;
@@ -387,6 +392,17 @@ void record_rewind(struct record *r, struct record_chat *c, size_t back)
 bool record_flush(struct record *r, struct record_chat *c)
 {
     return !c->lost && (!c->rows || write_rows(r, c));
+}
+
+int record_begin(struct record *r, struct record_chat *c, struct err *e)
+{
+    const int rc = find_catalog(r, c, e);
+    return rc < 0 ? rc : put_conv(r, c, e);
+}
+
+int64_t record_place(const struct record_chat *c)
+{
+    return c->user && c->user->id > 0 ? c->user->id : c->last;
 }
 
 void record_leave(struct record_chat *c)

@@ -15,6 +15,7 @@
 struct record {
     struct store *store;   /* NULL: not kept (any more) */
     const char *directory; /* where new conversations are begun; borrowed; may be NULL */
+    struct lock_set *locks; /* of the process; borrowed */
     bool wanted;           /* what is said is to be kept, even if that is not possible */
     struct err why;        /* the last time that something could not be written */
     char *dir;             /* of the store */
@@ -42,7 +43,8 @@ struct record_chat {
 };
 
 /* dir: the folder of sessions; NULL: nothing is kept. */
-void record_open(struct record *r, const char *dir, uint64_t budget, const char *directory);
+void record_open(struct record *r, const char *dir, uint64_t budget, const char *directory,
+                 struct lock_set *locks);
 void record_close(struct record *r);
 
 /* Stores what the user said; true when it is on disk. */
@@ -57,6 +59,10 @@ int64_t record_done(struct record *r, struct record_chat *c, bool kept);
 void record_rewind(struct record *r, struct record_chat *c, size_t back);
 /* Tries again what could not be written; true when nothing is left. */
 bool record_flush(struct record *r, struct record_chat *c);
+/* Begins the conversation where there is none, so that something can be kept with it. */
+int record_begin(struct record *r, struct record_chat *c, struct err *e);
+/* The stored turn that what waits is to follow: the question under way, else the last one. */
+int64_t record_place(const struct record_chat *c);
 /* Forgets the chat's place, and lets go of the conversation. */
 void record_leave(struct record_chat *c);
 

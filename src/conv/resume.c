@@ -21,6 +21,7 @@ void resume_free(struct resume *r)
         free(r->system);
         json_decref(r->messages);
         buf_free(&r->notice);
+        waiting_list_free(&r->queue);
         free(r);
     }
 }
@@ -40,6 +41,8 @@ static bool take_conv(void *ctx, const struct catalog_conv *v)
 
 struct telling {
     struct resume *r;
+    const struct chat *chat;
+    bool taken; /* another chat stands on the same branch */
     void (*fn)(void *ctx, const struct conv_turn *turn);
     void *ctx;
 };
@@ -62,9 +65,23 @@ static json_t *as_message(const struct catalog_turn *t)
     return m;
 }
 
+/* Whether another chat stands after a turn of a conversation. */
+static bool is_place_of_another(const struct chat *mine, int64_t conv, int64_t turn)
+{
+    for (const struct chat *t = mine->reader->first; t; t = t->next) {
+        struct view_chat v;
+        chat_view(t, &v);
+        if (t != mine && !t->freed && v.conversation == conv && v.turn == turn) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool take_turn(void *ctx, const struct catalog_turn *t)
 {
     struct telling *s = ctx;
+    s->taken = s->taken || is_place_of_another(s->chat, s->r->conv, t->id);
     json_array_append_new(s->r->messages, as_message(t));
     s->r->last = t->id;
     if (s->fn) {
@@ -105,7 +122,8 @@ static bool list_one(void *ctx, const struct catalog_conv *v)
                                   .title = v->title,
                                   .turns = v->turns,
                                   .state_bytes = v->state_bytes,
-                                  .pinned = v->pinned};
+                                  .pinned = v->pinned,
+                                  .recovered = v->recovered};
     return l->fn(l->ctx, &s);
 }
 
@@ -150,6 +168,24 @@ int conv_pin(struct conv *c, int64_t conversation, bool pinned, struct err *e)
     struct store *s = NULL;
     int rc = open_store(c, &s, NULL, e);
     rc = rc < 0 ? rc : catalog_pin(store_catalog(s), conversation, pinned, e);
+    store_close(s);
+    return rc;
+}
+
+int conv_fork(struct conv *c, int64_t conversation, int64_t *copy, struct err *e)
+{
+    struct store *s = NULL;
+    int rc = open_store(c, &s, NULL, e);
+    rc = rc < 0 ? rc : catalog_fork(store_catalog(s), conversation, 0, NULL, copy, e);
+    store_close(s);
+    return rc;
+}
+
+int conv_find(struct conv *c, const char *what, int64_t *conversation, struct err *e)
+{
+    struct store *s = NULL;
+    int rc = open_store(c, &s, NULL, e);
+    rc = rc < 0 ? rc : catalog_find(store_catalog(s), what, conversation, e);
     store_close(s);
     return rc;
 }
@@ -232,12 +268,10 @@ void conv_draft_adopt(struct conv *c, struct buf *out)
     store_close(s);
 }
 
-/* Whether the chat has this conversation, and its lock, already. */
-static bool is_own(const struct chat *t, int64_t conv)
+static bool take_waiting(void *ctx, const struct catalog_queued *q)
 {
-    struct view_chat v;
-    chat_view(t, &v);
-    return v.conversation == conv || t->resumed == conv; /* the worker may not have seen it yet */
+    waiting_list_add(ctx, q->shown, q->shown_n, q->message, q->message_n);
+    return true;
 }
 
 /* tip 0: where it stands. notice is taken when it succeeds. */
@@ -246,27 +280,35 @@ static int resume(struct chat *t, struct store *s, int64_t conv, int64_t tip, st
 {
     struct catalog *c = store_catalog(s);
     struct resume *r = mem_zalloc(sizeof *r);
-    struct telling tell = {r, fn, ctx};
+    struct telling tell = {.r = r, .chat = t, .fn = fn, .ctx = ctx};
     int unfinished = 0, tokens = 0;
     int64_t to = tip;
     const bool fixed = store_fixed(s); /* the record says so */
+    bool first = false;
     r->conv = conv;
     r->messages = json_array();
     int rc = catalog_get(c, conv, take_conv, r, e);
-    rc = rc < 0 || fixed || (tip > 0 && is_own(t, conv))
-             ? rc
-             : lock_take(store_dir(s), conv, &r->lock, e);
+    rc = rc < 0 || fixed ? rc : lock_set_take(t->conv->locks, conv, &r->lock, &first, e);
     /* what its last writer left, now that there is no other */
-    rc = rc < 0 || fixed ? rc : catalog_recover(c, conv, &unfinished, &tokens, e);
+    rc = rc < 0 || !first ? rc : catalog_recover(c, conv, &unfinished, &tokens, e);
     rc = rc < 0 || !fixed || tip > 0 ? rc : catalog_tip(c, conv, true, &to, e);
-    rc = rc < 0 || fixed || tip == 0 ? rc : catalog_set_leaf(c, conv, tip, e);
     rc = rc < 0 ? rc : catalog_path(c, conv, to, take_turn, &tell, e);
+    if (rc == 0 && tell.taken) {
+        rc = err_set(e, QE_BUSY, "that branch of conversation %lld is open here already",
+                     (long long)conv);
+    }
+    rc = rc < 0 || fixed || tip == 0 ? rc : catalog_set_leaf(c, conv, tip, e);
     if (rc < 0) {
         resume_free(r);
         return rc;
     }
     buf_truncate(&t->draft, 0);
     (void)catalog_draft_get(c, conv, r->last, &t->draft, NULL);
+    (void)catalog_queue_get(c, conv, r->last, &r->queue_after, take_waiting, &r->queue, NULL);
+    waiting_list_copy(&t->queue, &r->queue);
+    if (!fixed) {
+        (void)catalog_seen(c, conv, NULL);
+    }
     if (!t->settings.system || t->system_stored) {
         free(t->settings.system);
         t->settings.system = copy_or_null(r->system);
@@ -276,7 +318,6 @@ static int resume(struct chat *t, struct store *s, int64_t conv, int64_t tip, st
         r->notice = *notice;
         *notice = (struct buf)BUF_INIT;
     }
-    t->resumed = conv;
     conv_command_resume(t, r);
     return 0;
 }

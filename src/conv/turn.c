@@ -86,6 +86,7 @@ void chat_publish(struct chat *t)
     v->saved = t->record.saved;
     v->saved_at = t->record.saved_at;
     v->conversation = t->record.conv;
+    v->turn = record_place(&t->record);
     if (u->job) {
         v->output_tokens = (int)u->ids.n;
         v->context_used = v->prompt_tokens + v->output_tokens;
@@ -246,6 +247,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     bool kept = said && (u->in->kind == IN_SEND || u->in->kind == IN_MESSAGES);
     save(t, conv_reason_word(reason), u->job ? &st : NULL);
     const int64_t stored = record_done(&t->conv->record, &t->record, kept);
+    t->waiting.changed = true;
     conv_record_news(t->conv, t);
     saving_turn_over(t, u->job && kept ? stored : 0);
     if (kept && u->messages) {
@@ -578,6 +580,7 @@ void chat_work(struct chat *t)
             turn_step(t);
         }
     } while (may_begin(t));
+    waiting_work(t);
     saving_work(t, t->closing);
     chat_publish(t);
 }
@@ -600,6 +603,7 @@ void chat_work_stop(struct chat *t, uint64_t serial)
 
 void chat_work_close(struct chat *t)
 {
+    waiting_close(t);
     while (t->inputs) {
         struct input *in = t->inputs;
         t->inputs = in->next;
@@ -664,6 +668,7 @@ void chat_work_draft(struct chat *t, const struct buf *draft)
 void chat_work_clear(struct chat *t)
 {
     t->draft_conv = -1; /* it stays where it is */
+    waiting_leave(t);
     json_array_clear(t->messages);
     saving_leave(t);
     leave_record(t);
@@ -690,10 +695,6 @@ void chat_work_rewind(struct chat *t, size_t keep)
 
 void chat_work_resume(struct chat *t, struct resume *r)
 {
-    if (!r->lock && t->record.conv == r->conv) { /* another branch of its own */
-        r->lock = t->record.lock;
-        t->record.lock = NULL;
-    }
     chat_work_clear(t);
     json_decref(t->messages);
     t->messages = json_incref(r->messages);
@@ -709,6 +710,7 @@ void chat_work_resume(struct chat *t, struct resume *r)
     buf_adds(&t->conv->record.notice, r->notice.data ? r->notice.data : "");
     conv_record_news(t->conv, t);
     saving_restart(t, r->last > 0);
+    waiting_found(t, r->conv, r->queue_after, &r->queue);
     chat_publish(t);
 }
 
@@ -722,6 +724,7 @@ void chat_work_free(struct chat *t)
     }
     json_decref(t->messages);
     t->messages = NULL;
+    waiting_leave(t);
     leave_record(t);
     saving_free(t);
     live_free(t->live);

@@ -30,6 +30,8 @@ struct view_chat {
     bool state_saved;     /* and so is the engine's state */
     int64_t saved_at;     /* when something was written last, of the real clock; 0: never */
     int64_t conversation; /* its number in the catalogue; 0: none */
+    int64_t turn;         /* the stored turn that it stands after, or the question that is being
+                             answered; 0: none */
 };
 
 #endif

@@ -501,13 +501,18 @@ int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv
 {
     const int64_t now = (int64_t)time(NULL);
     const struct conv_stored list[] = {
-        {.id = 8, .updated = now - 120, .title = "locked away", .turns = 2, .pinned = true},
+        {.id = 8, .updated = now - 120, .title = "locked away", .turns = 2, .pinned = true, .recovered = -1},
         {.id = 7,
          .updated = now - 3 * 86400,
          .title = "An old question?",
          .turns = 1,
-         .state_bytes = 4096},
-        {.id = 6, .updated = now - 9 * 86400, .title = "bad \x1b[2J title", .turns = -1},
+         .state_bytes = 4096,
+         .recovered = -1},
+        {.id = 6,
+         .updated = now - 9 * 86400,
+         .title = "bad \x1b[2J title",
+         .turns = -1,
+         .recovered = 12},
     };
     (void)c;
     (void)e;
@@ -580,6 +585,40 @@ const struct buf *chat_draft_of(const struct chat *t)
     return &t->draft;
 }
 
+void chat_queue(struct chat *t, const struct conv_queued *q, size_t n)
+{
+    (void)t;
+    (void)q;
+    (void)n;
+}
+
+bool chat_queued(const struct chat *t, size_t i, struct conv_queued *out)
+{
+    (void)t;
+    (void)i;
+    (void)out;
+    return false;
+}
+
+int conv_fork(struct conv *c, int64_t conversation, int64_t *copy, struct err *e)
+{
+    (void)c;
+    (void)e;
+    *copy = 7;
+    return conversation == 8 ? 0 : err_set(e, QE_NOTFOUND, "there is no such conversation");
+}
+
+int conv_find(struct conv *c, const char *what, int64_t *conversation, struct err *e)
+{
+    (void)c;
+    *conversation = atoll(what);
+    return *conversation > 0 ? 0
+                             : err_set(e, QE_NOTFOUND,
+                                       "there is no conversation \"%s\"; similar: 7 \"An old "
+                                       "question?\"",
+                                       what);
+}
+
 void conv_draft_adopt(struct conv *c, struct buf *out)
 {
     (void)c;
@@ -647,6 +686,7 @@ int chat_resume_at(struct chat *t, int64_t conversation, int64_t tip,
     pthread_mutex_lock(&t->conv->lock);
     t->messages = 2;
     t->view.conversation = conversation;
+    t->view.turn = other ? 4 : 2;
     t->view.saved = true;
     buf_truncate(&t->draft, 0);
     pthread_mutex_unlock(&t->conv->lock);

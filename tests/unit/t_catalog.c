@@ -288,7 +288,44 @@ static void an_old_one_is_brought_up(void **state)
     buf_free(&s.all);
     add(c, 1, 6, CAT_USER, "new");
     assert_int_equal(catalog_draft_put(c, 1, 6, 1, "a draft", 7, NULL), 0);
+    const struct catalog_queued q = {"later", 5, "later", 5};
+    assert_int_equal(catalog_queue_put(c, 1, 6, 6, &q, 1, NULL), 0);
+    int ended = 0, tokens = 0;
+    assert_int_equal(catalog_recover(c, 2, &ended, &tokens, NULL), 0);
     catalog_close(c);
+}
+
+/* One of version 3, with a draft in it, gets what version 4 adds. */
+static void one_without_a_queue_is_brought_up(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    const int64_t a = begin(c, NULL), q = add(c, a, 0, CAT_USER, "one");
+    assert_int_equal(catalog_draft_put(c, a, q, 1, "a draft", 7, NULL), 0);
+    catalog_close(c);
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    const char *sql = "DROP TABLE queued; DROP TABLE recovered; PRAGMA user_version = 3";
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    c = open_ok();
+    struct buf b = BUF_INIT;
+    const struct catalog_queued later = {"later", 5, "later", 5};
+    assert_int_equal(catalog_draft_get(c, a, q, &b, NULL), 0);
+    assert_int_equal(b.len, 7);
+    buf_free(&b);
+    path_is(c, a, q, "1:one ");
+    assert_int_equal(catalog_queue_put(c, a, q, q, &later, 1, NULL), 0);
+    assert_int_equal(catalog_verify(c, NULL), 0);
+    catalog_close(c);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    sqlite3_stmt *st = NULL;
+    assert_int_equal(sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    assert_int_equal(sqlite3_column_int(st, 0), CATALOG_SCHEMA);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
 }
 
 /* The list of 5,000 conversations is there at once. */
@@ -329,6 +366,7 @@ int main(void)
         cmocka_unit_test(two_handles_in_one_process),
         cmocka_unit_test(opened_by_many),
         cmocka_unit_test(an_old_one_is_brought_up),
+        cmocka_unit_test(one_without_a_queue_is_brought_up),
         cmocka_unit_test(long_lists_are_quick),
     };
     return cmocka_run_group_tests(tests, catalog_prepare, catalog_clean);

@@ -422,6 +422,143 @@ static void unfinished_answers(void **state)
     catalog_close(c);
 }
 
+static bool see_queued(void *ctx, const struct catalog_queued *q)
+{
+    buf_printf(ctx, "%.*s=%.*s;", (int)q->shown_n, q->shown, (int)q->message_n, q->message);
+    return true;
+}
+
+/* What waits at a turn, or at the nearest one before it: "after: shown=message;…". */
+static void queue_is(struct catalog *c, int64_t conv, int64_t turn, const char *want)
+{
+    struct buf b = BUF_INIT, all = BUF_INIT;
+    int64_t after = -1;
+    assert_int_equal(catalog_queue_get(c, conv, turn, &after, see_queued, &b, NULL), 0);
+    buf_printf(&all, "%d: %s", (int)after, b.data ? b.data : "");
+    assert_string_equal(all.data, want);
+    buf_free(&b);
+    buf_free(&all);
+}
+
+static void messages_that_wait(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    const int64_t a = begin(c, NULL), b = begin(c, NULL);
+    const struct catalog_queued q[] = {
+        {"[paste 1]", 9, "long\0text", 9}, {"two", 3, "two", 3}, {"three", 5, "three", 5}};
+    queue_is(c, a, 0, "-1: ");
+    /* before anything was said */
+    assert_int_equal(catalog_queue_put(c, a, 0, 0, &q[1], 1, NULL), 0);
+    queue_is(c, a, 0, "0: two=two;");
+    queue_is(c, b, 0, "-1: ");
+    const int64_t q1 = add(c, a, 0, CAT_USER, "one"), r1 = add(c, a, q1, CAT_ASSISTANT, "1");
+    queue_is(c, a, r1, "0: two=two;");
+    /* it goes with the turn that it follows */
+    assert_int_equal(catalog_queue_put(c, a, 0, q1, q, 3, NULL), 0);
+    queue_is(c, a, 0, "-1: ");
+    queue_is(c, a, q1, "1: [paste 1]=long;two=two;three=three;");
+    queue_is(c, a, r1, "1: [paste 1]=long;two=two;three=three;");
+    /* every branch has its own */
+    const int64_t q2 = add(c, a, r1, CAT_USER, "x"), r2 = add(c, a, q2, CAT_ASSISTANT, "x");
+    const int64_t q3 = add(c, a, r1, CAT_USER, "y"), r3 = add(c, a, q3, CAT_ASSISTANT, "y");
+    assert_int_equal(catalog_queue_put(c, a, q1, r2, &q[1], 2, NULL), 0);
+    assert_int_equal(catalog_queue_put(c, a, r3, r3, &q[2], 1, NULL), 0);
+    queue_is(c, a, r2, "4: two=two;three=three;");
+    queue_is(c, a, r3, "6: three=three;");
+    queue_is(c, a, r1, "-1: ");
+    /* the order is the list's, and nothing is left of what was sent */
+    const struct catalog_queued back[] = {q[2], q[1]};
+    assert_int_equal(catalog_queue_put(c, a, r2, r2, back, 2, NULL), 0);
+    queue_is(c, a, r2, "4: three=three;two=two;");
+    assert_int_equal(catalog_queue_put(c, a, r2, r2, NULL, 0, NULL), 0);
+    queue_is(c, a, r2, "-1: ");
+    catalog_close(c);
+    c = open_ok();
+    queue_is(c, a, r3, "6: three=three;");
+    assert_int_equal(catalog_remove(c, a, NULL), 0);
+    queue_is(c, a, r3, "-1: ");
+    assert_int_equal(catalog_verify(c, NULL), 0);
+    catalog_close(c);
+}
+
+static bool take_recovered(void *ctx, const struct catalog_conv *v)
+{
+    *(int *)ctx = v->recovered;
+    return false;
+}
+
+static void recovered_is(struct catalog *c, int64_t conv, int want)
+{
+    int got = -2;
+    assert_int_equal(catalog_get(c, conv, take_recovered, &got, NULL), 0);
+    assert_int_equal(got, want);
+}
+
+/* What was cut off is marked until somebody has looked at it. */
+static void recovered_marks(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    const int32_t ids[] = {4, 5, 6};
+    const struct catalog_turn t = {.text = "half", .text_n = 4, .ids = ids, .n_ids = 3};
+    const int64_t a = begin(c, NULL), b = begin(c, NULL);
+    const int64_t q = add(c, a, 0, CAT_USER, "q"), r = add(c, a, q, CAT_ASSISTANT, "");
+    add(c, b, add(c, b, 0, CAT_USER, "q"), CAT_ASSISTANT, "");
+    assert_int_equal(catalog_update(c, r, &t, NULL), 0);
+    recovered_is(c, a, -1);
+    int n = 0, tokens = 0;
+    assert_int_equal(catalog_recover(c, a, &n, &tokens, NULL), 0);
+    assert_int_equal(catalog_recover(c, b, &n, &tokens, NULL), 0);
+    recovered_is(c, a, 3);
+    recovered_is(c, b, 0);
+    assert_int_equal(catalog_recover(c, a, &n, &tokens, NULL), 0); /* nothing more was cut off */
+    recovered_is(c, a, 3);
+    catalog_close(c);
+    c = open_ok();
+    recovered_is(c, a, 3);
+    assert_int_equal(catalog_seen(c, a, NULL), 0);
+    recovered_is(c, a, -1);
+    recovered_is(c, b, 0);
+    catalog_close(c);
+}
+
+/* A word that means nothing is told what is like it. */
+static void similar_names(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    struct err e = ERR_INIT;
+    int64_t id = 0;
+    const char *const names[] = {"parser rewrite", "notes on kernels", "Gr\xC3\xBC\xC3\x9F Gott",
+                                 "parsers", "parsing", "a parser of dates"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct catalog_new n = {.name = names[i]};
+        assert_int_equal(catalog_begin(c, &n, &id, NULL), 0);
+    }
+    const struct {
+        const char *what, *similar;
+    } cases[] = {
+        {"Parser", "; similar: 4 \"parsers\", 1 \"parser rewrite\", 6 \"a parser of dates\""},
+        {"kernals", "; similar: 2 \"notes on kernels\""},
+        {"gruss gott", "; similar: 3 \"Gr\xC3\xBC\xC3\x9F Gott\""},
+        {"rewirte", "; similar: 1 \"parser rewrite\""},
+        {"something else", ""},
+        {"zz", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "there is no conversation \"%s\"%s (quasar sessions list)",
+                 cases[i].what, cases[i].similar);
+        assert_int_equal(catalog_find(c, cases[i].what, &id, &e), QE_NOTFOUND);
+        assert_string_equal(e.msg, want);
+    }
+    catalog_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +569,9 @@ int main(void)
         cmocka_unit_test(finding),
         cmocka_unit_test(state_files),
         cmocka_unit_test(unfinished_answers),
+        cmocka_unit_test(messages_that_wait),
+        cmocka_unit_test(recovered_marks),
+        cmocka_unit_test(similar_names),
     };
     return cmocka_run_group_tests(tests, catalog_prepare, catalog_clean);
 }

@@ -13,12 +13,14 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "conv/conv.h"
 #include "sessions/catalog.h"
+#include "sessions/lock.h"
 #include "tests/fake/engine.h"
 #include "tests/unit/conv_help.h"
 #include "tokenizer/tokenizer.h"
@@ -285,14 +287,119 @@ static void branches_of_one_conversation(void **state)
     chat_view(t, &v);
     assert_int_equal(v.conversation, id);
     assert_true(v.saved);
-    /* the lock stayed */
+    /* not twice on one branch; another one may be had beside it, and each goes on */
     struct chat *other = chat_create(c);
-    assert_int_equal(chat_resume_at(other, id, tips.tip[1], NULL, NULL, NULL), QE_BUSY);
+    struct err e = ERR_INIT;
+    assert_int_equal(chat_resume_at(other, id, tips.tip[0], NULL, NULL, &e), QE_BUSY);
+    assert_non_null(strstr(e.msg, "is open here already"));
+    assert_int_equal(chat_resume(other, id, NULL, NULL, NULL), QE_BUSY);
+    buf_truncate(&b, 0);
+    assert_int_equal(chat_resume_at(other, id, tips.tip[1], hear_text, &b, &e), 0);
+    assert_string_equal(b.data, "One?/Yes./Three?/Yes./");
+    struct view_chat w;
+    ask(c, other, "Beside?", &h);
+    heard_fini(&h);
+    ask(c, t, "Here?", &h);
+    heard_fini(&h);
+    chat_view(t, &v);
+    chat_view(other, &w);
+    assert_true(v.saved && w.saved && v.conversation == id && w.conversation == id);
+    assert_true(v.turn > 0 && w.turn > 0 && v.turn != w.turn);
+    tips = (struct tips){.current = -1};
+    assert_int_equal(conv_branches(c, &id, 1, take_tip, &tips, NULL), 0);
+    assert_int_equal(tips.n, 2);
+    assert_int_equal(tips.tip[0], v.turn);
+    assert_int_equal(tips.tip[1], w.turn);
+    assert_int_equal(tips.current, 0); /* spoke last */
+    /* one lets go, and the other still has the lock */
+    chat_clear(t);
+    for (int i = 0; i < 1000 && (chat_view(t, &v), v.conversation != 0); i++) {
+        usleep(1000);
+    }
+    const pid_t pid = fork();
+    if (pid == 0) {
+        char states[300];
+        snprintf(states, sizeof states, "%s/quasar", state_home);
+        _exit(lock_holder(states, id) == getppid() ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(chat_resume_at(t, id, tips.tip[1], NULL, NULL, NULL), QE_BUSY);
+    assert_int_equal(chat_resume_at(t, id, tips.tip[0], NULL, NULL, NULL), 0);
     assert_int_equal(chat_resume_at(t, id, 9999, NULL, NULL, NULL), QE_NOTFOUND);
     assert_int_equal(conv_elsewhere(c, id), 0);
     struct conv_disk disk;
     assert_int_equal(conv_disk(c, &disk, NULL), 0);
     assert_true(disk.text > 4096 && disk.budget > 0);
+    buf_free(&b);
+    conv_close(c);
+}
+
+static void waits_in(const struct chat *t, const char *want)
+{
+    struct buf b = BUF_INIT;
+    struct conv_queued q;
+    buf_adds(&b, "");
+    for (size_t i = 0; chat_queued(t, i, &q); i++) {
+        buf_printf(&b, "%.*s=%.*s;", (int)q.shown_n, q.shown, (int)q.message_n, q.message);
+    }
+    assert_string_equal(b.data, want);
+    buf_free(&b);
+}
+
+/* Messages that wait go with the branch, through turns and another process, and are not sent. */
+static void what_waits_is_kept(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.save = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    const struct conv_queued q[] = {{"[paste 1]", "a paste", 9, 7}, {"two", "two", 3, 3}};
+    say("Yes.<|im_end|>");
+    chat_queue(t, q, 2); /* before anything was said */
+    ask(c, t, "One?", &h);
+    heard_fini(&h);
+    chat_rewind(t, 0);
+    ask(c, t, "Other?", &h); /* they go with the chat */
+    heard_fini(&h);
+    struct view_chat v;
+    chat_view(t, &v);
+    const int64_t id = v.conversation;
+    assert_int_equal(chat_last(t)->prompt_tokens > 0, 1);
+    conv_close(c);
+    c = open_conv(&o);
+    t = chat_create(c);
+    struct buf b = BUF_INIT;
+    assert_int_equal(chat_resume(t, id, hear_text, &b, NULL), 0);
+    assert_string_equal(b.data, "Other?/Yes./");
+    waits_in(t, "[paste 1]=a paste;two=two;");
+    struct tips tips = {.current = -1};
+    assert_int_equal(conv_branches(c, &id, 1, take_tip, &tips, NULL), 0);
+    struct chat *other = chat_create(c);
+    assert_int_equal(chat_resume_at(other, id, tips.tip[0], NULL, NULL, NULL), 0);
+    waits_in(other, ""); /* that of the other branch */
+    chat_queue(other, &q[1], 1);
+    chat_queue(t, q, 1);
+    ask(c, t, "On?", &h);
+    heard_fini(&h);
+    conv_close(c);
+    c = open_conv(&o);
+    t = chat_create(c);
+    assert_int_equal(chat_resume_at(t, id, tips.tip[0], NULL, NULL, NULL), 0);
+    waits_in(t, "two=two;");
+    chat_queue(t, NULL, 0);
+    assert_int_equal(conv_branches(c, &id, 1, take_tip, &tips, NULL), 0);
+    assert_int_equal(chat_resume_at(t, id, tips.tip[3], NULL, NULL, NULL), 0);
+    waits_in(t, "[paste 1]=a paste;");
+    conv_close(c);
+    c = open_conv(&o);
+    t = chat_create(c);
+    assert_int_equal(chat_resume_at(t, id, tips.tip[0], NULL, NULL, NULL), 0);
+    waits_in(t, "");
     buf_free(&b);
     conv_close(c);
 }
@@ -685,7 +792,7 @@ static void gone_on_with(void **state)
     /* while it is open, nobody else goes on with it, here or elsewhere */
     struct chat *other = chat_create(c);
     assert_int_equal(chat_resume(other, id, NULL, NULL, &e), QE_BUSY);
-    assert_non_null(strstr(e.msg, "is open in another quasar"));
+    assert_non_null(strstr(e.msg, "is open here already"));
     assert_int_equal(chat_session(other, "my talk", &e), QE_BUSY);
     assert_int_equal(chat_resume(other, 99999, NULL, NULL, &e), QE_NOTFOUND);
     assert_int_equal(chat_session(other, "", &e), QE_USAGE);
@@ -975,6 +1082,7 @@ int main(void)
         cmocka_unit_test(no_room_for_states),
         cmocka_unit_test(a_rewound_chat_branches),
         cmocka_unit_test(branches_of_one_conversation),
+        cmocka_unit_test(what_waits_is_kept),
         cmocka_unit_test(drafts_of_branches),
         cmocka_unit_test(a_folder_that_goes),
         cmocka_unit_test(a_rewound_chat_without_a_disk),

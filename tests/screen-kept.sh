@@ -1,0 +1,190 @@
+#!/bin/bash
+# What is kept of a conversation whatever ends the program, and where it is open: the queue, the
+# mark of an answer that was cut off, branches beside each other, copies, names. On the scripted
+# engine and the real store. TAP.
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+fake=${QUASAR_BIN:?}
+unset XDG_STATE_HOME XDG_CONFIG_HOME XDG_DATA_HOME
+run="--engine script:$tmp/script"
+
+script() { printf 'round 2ms\n' >"$tmp/script" && cat >>"$tmp/script"; }
+kill_it() { # as a power cut does
+    kill -9 "$(pid)"
+    wait_for '^rc=137'
+    key C-l
+}
+again() { # again WIDTH HEIGHT ARGUMENTS
+    local w=$1 h=$2
+    shift 2
+    args="$run $*"
+    begin "$w" "$h"
+}
+
+script <<'S'
+answer /first/
+  forever
+  repeat 20 said%d\x20
+answer
+  text Answered.
+S
+again 100 30
+say 'the first question'
+wait_for 'said20'
+for m in 'then one' 'then two' 'then three'; do
+    say "$m"
+    wait_for "queued [1-3]: \"$m\""
+done
+key C-x
+key q
+wait_for 'queue +Enter edits'
+key M-Up
+wait_for 'queued 2: "then three"'
+key d
+wait_for 'dropped'
+key Escape
+wait_until sh -c 'sleep 2.5' # an answer is committed every two seconds
+kill_it
+result 'a queue of two, and the end of the program'
+
+again 100 30 --resume 1
+wait_for 'held 1: "then one"'
+must 'held 2: "then two"'
+must_not 'then three'
+must '2 queued messages were kept here and were not sent: Enter sends, \^X q edits'
+must 'recovered 1 conversation, the last answer cut at [0-9]+ tokens'
+must 'said20'
+must '── idle'
+must_not 'Answered'
+key C-x
+key q
+wait_for '^ > then two'
+key Enter
+wait_for '^ > then two'
+text ' and a half'
+wait_for '^ > then two and a half'
+key C-u
+kill_it
+again 100 30 --resume 1
+wait_for 'held 1: "then one"'
+must '1 queued message was kept here and was not sent'
+must_not 'held 2'
+key Enter
+wait_for '│ then one'
+wait_for '│ Answered\.'
+wait_for '── idle'
+key C-d
+wait_for '^rc=0'
+again 100 30 --resume 1
+wait_for '│ Answered\.'
+must_not 'held|queued message'
+key C-d
+wait_for '^rc=0'
+result 'it comes back as it was, is not sent by itself, and is gone once it is sent'
+
+# ---- the mark of an answer that was cut off ----
+again 100 30 --start new
+say 'the first of them'
+wait_for 'said20'
+wait_until sh -c 'sleep 2.5'
+kill_it
+again 100 30 --start new
+wait_for 'recovered 1 conversation'
+key F4
+wait_for '^ conversations: '
+must '^ > ?!? ?the first of them +recovered, the last answer cut at [0-9]+ token'
+must '^ >!'
+must '^   the first question '
+key Enter
+wait_for 'said20'
+key F4
+wait_for '^ conversations: '
+must_not 'recovered, the'
+key Escape
+key C-d
+wait_for '^rc=0'
+result 'a conversation that was cut off is marked in the list until it is opened'
+
+# ---- two branches of one conversation beside each other ----
+again 200 60 --resume 1
+wait_for '│ Answered\.'
+text '/edit 1'
+key Enter
+wait_for '^ > the first question'
+key C-u
+say 'a second way'
+wait_for '\[main~2: a second way\]'
+key F4
+wait_for '^ > the first question'
+key Down
+wait_for '^ > ├ main '
+key M-Enter
+wait_for '\[2\] the first question  \[main\]'
+must '\[1\] the first question  \[main~2: a second way\]'
+must '├ main +2 turns \* \[2\]'
+must '└ a second way +1 turn \[1\]'
+say 'on main'
+wait_for '│ on main'
+wait_for '\[1\] idle   \[2\] idle'
+must '\[2\] the first question  \[main\]'
+must '\[1\] the first question  \[main~2: a second way\]'
+key C-x
+key o
+wait_for '▸\[1\]'
+say 'on the second'
+wait_for '│ on the second'
+wait_for '\[1\] idle   \[2\] idle'
+key F4
+wait_for '^ conversations: '
+key Down
+wait_for '^ > ├ main '
+key Enter
+wait_for '▸\[2\]'
+key C-d
+wait_for '^rc=0'
+$fake sessions export 1 --format md >"$tmp/main" 2>&1
+grep -q 'on the second' "$tmp/main" || wrong "$(cat "$tmp/main")"
+result 'another branch opens beside, and both go on; the same one is gone to'
+
+# ---- another process ----
+again 100 30 --resume 1
+wait_for 'on the second'
+owner=$(pid)
+first=$sock
+sock=quasar-second-$$-0 # the first one stays
+again 100 30 --start new
+key F4
+wait_for '^ > the first question .*elsewhere'
+key Enter
+wait_for "conversation 1 is open in another quasar \(process $owner\): the same key again"
+key Enter
+wait_for '│ on the second'
+say 'in the copy'
+wait_for '│ Answered\.'
+wait_for '── idle'
+key C-d
+wait_for '^rc=0'
+tmux -L "$first" kill-server
+wait_until sh -c "! kill -0 $owner 2>/dev/null"
+$fake sessions export 1 --format md | grep -q 'in the copy' && wrong 'the copy is the same'
+result 'one that another process has open is told of, and copied when asked again'
+
+# ---- names ----
+again 100 30 --start new
+say '/resume the first qestion' '/resume the first'
+wait_for 'there is no conversation "the first qestion"; similar: [0-9]+ "the first question'
+key C-u
+say '/resume the first question' '/resume the first question'
+wait_for '│ on the second'
+say '/resume the' '/resume the'
+wait_for '"the" may mean '
+key C-u
+key C-d
+wait_for '^rc=0'
+shell 100 30
+args="$run --resume kuestion"
+program
+wait_for '^quasar: there is no conversation "kuestion"; similar: '
+wait_for '^rc=1'
+result 'a name like another one'
+
+finish
