@@ -140,8 +140,9 @@ int catalog_find(struct catalog *c, const char *what, int64_t *conv, struct err 
     if (rc == 0 && id == 0) {
         struct buf near = BUF_INIT;
         cat_near(c, what, &near);
-        rc = err_set(e, QE_NOTFOUND, "there is no conversation \"%.80s\"%s%s (quasar sessions list)",
-                     what, near.len ? "; similar: " : "", near.len ? near.data : "");
+        rc =
+            err_set(e, QE_NOTFOUND, "there is no conversation \"%.80s\"%s%s (quasar sessions list)",
+                    what, near.len ? "; similar: " : "", near.len ? near.data : "");
         buf_free(&near);
     } else if (rc == 0) {
         *conv = id;

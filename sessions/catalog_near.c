@@ -11,9 +11,9 @@
 #include "base/mem.h"
 #include "sessions/catalog_sql.h"
 
-#define WORD_MOST  64  /* letters that are compared */
+#define WORD_MOST  64 /* letters that are compared */
 #define TITLE_MOST 256
-#define NAMED      3   /* that are told */
+#define NAMED      3 /* that are told */
 #define LOOKED_AT  5000
 
 /* The letters of a text, alike ones made the same; returns how many. */
@@ -21,9 +21,8 @@ static size_t letters(const char *s, size_t bytes, int32_t *out, size_t most)
 {
     const utf8proc_option_t o = UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT | UTF8PROC_CASEFOLD |
                                 UTF8PROC_STRIPMARK | UTF8PROC_IGNORE | UTF8PROC_STABLE;
-    const utf8proc_ssize_t n = utf8proc_decompose((const utf8proc_uint8_t *)s,
-                                                  (utf8proc_ssize_t)bytes, out,
-                                                  (utf8proc_ssize_t)most, o);
+    const utf8proc_ssize_t n = utf8proc_decompose(
+        (const utf8proc_uint8_t *)s, (utf8proc_ssize_t)bytes, out, (utf8proc_ssize_t)most, o);
     return n < 0 ? 0 : (size_t)n < most ? (size_t)n : most;
 }
 

@@ -10,8 +10,8 @@
 static int drop(struct catalog *c, int64_t conv, int64_t was, int64_t turn, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int rc = cat_prepare(
-        c, "DELETE FROM queued WHERE conversation = ?1 AND turn IN (?2, ?3)", &st, e);
+    int rc =
+        cat_prepare(c, "DELETE FROM queued WHERE conversation = ?1 AND turn IN (?2, ?3)", &st, e);
     if (rc < 0) {
         return rc;
     }

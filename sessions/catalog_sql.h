@@ -48,7 +48,8 @@ const char *cat_text_at(sqlite3_stmt *st, int i, size_t *n);
     " (SELECT group_concat(tag, ', ') FROM tags WHERE tags.conversation = conversations.id),"      \
     " (SELECT count(*) FROM turns WHERE turns.conversation = conversations.id),"                   \
     " (SELECT coalesce(sum(bytes), 0) FROM states WHERE states.conversation = conversations.id),"  \
-    " coalesce((SELECT tokens FROM recovered WHERE recovered.conversation = conversations.id), -1)"
+    " coalesce((SELECT tokens FROM recovered WHERE recovered.conversation = conversations.id), "   \
+    "-1)"
 #define CONV_COLUMNS_BARE                                                                          \
     "id, created, updated, title, named, pinned, model, system, directory, leaf, NULL, -1, 0, -1"
 #define TURN_COLUMNS                                                                               \

@@ -109,19 +109,19 @@ again 200 60 --resume 1
 wait_for '│ Answered\.'
 text '/edit 1'
 key Enter
-wait_for '^ > the first question'
+wait_for '^ > the first questi'
 key C-u
 say 'a second way'
 wait_for '\[main~2: a second way\]'
 key F4
-wait_for '^ > the first question'
+wait_for '^ > the first questi'
 key Down
 wait_for '^ > ├ main '
 key M-Enter
 wait_for '\[2\] the first question  \[main\]'
 must '\[1\] the first question  \[main~2: a second way\]'
-must '├ main +2 turns \* \[2\]'
-must '└ a second way +1 turn \[1\]'
+must '├ main +\[2\] +│'
+must '└ a second way +\[1\] +│'
 say 'on main'
 wait_for '│ on main'
 wait_for '\[1\] idle   \[2\] idle'

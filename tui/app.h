@@ -49,10 +49,10 @@ struct pane {
     struct transcript *transcript;
     struct composer *composer;
     struct status status;
-    char *name;   /* what the conversation is called; NULL: nothing yet */
-    char *branch; /* "[main]"; NULL: not known */
+    char *name;        /* what the conversation is called; NULL: nothing yet */
+    char *branch;      /* "[main]"; NULL: not known */
     int branch_number; /* 0: not known */
-    bool renamed; /* they are not what the store says any more */
+    bool renamed;      /* they are not what the store says any more */
 
     int64_t draft_due;      /* when the draft is to be kept on disk; 0: it is as kept */
     struct buf draft_kept;  /* … as it was the last time */

@@ -37,8 +37,7 @@ void queue_restore(struct pane *p)
     snprintf(line, sizeof line,
              "%zu queued message%s here and %s not sent: Enter sends, %s edits, moves or drops",
              p->n_queue, p->n_queue == 1 ? " was kept" : "s were kept",
-             p->n_queue == 1 ? "was" : "were",
-             keymap_key(p->app->keys, ACT_QUEUE, CTX_COMPOSER));
+             p->n_queue == 1 ? "was" : "were", keymap_key(p->app->keys, ACT_QUEUE, CTX_COMPOSER));
     transcript_notice(p->transcript, R_WARN, line);
 }
 

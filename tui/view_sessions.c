@@ -109,6 +109,22 @@ static void facts(const struct app *a, const struct stored *k, bool brief, char 
     }
 }
 
+static void branch_facts(const struct app *a, const struct stored *k, const struct stored_branch *b,
+                         bool brief, char out[128])
+{
+    const size_t pane = a->n_panes > 1 ? stored_branch_pane(a, k->id, b->number) : 0;
+    char mark[32] = "";
+    if (pane > 0) {
+        snprintf(mark, sizeof mark, "%s[%zu]", brief ? "" : "  ", pane);
+    }
+    if (brief && pane > 0) {
+        snprintf(out, 128, "%s", mark);
+    } else {
+        snprintf(out, 128, "%d turn%s%s%s", b->turns, b->turns == 1 ? "" : "s",
+                 b->current ? " *" : "", mark);
+    }
+}
+
 static void draw_row(const struct app *a, const struct stored_row *row, int y, const struct rect *r,
                      bool picked, bool brief)
 {
@@ -130,13 +146,7 @@ static void draw_row(const struct app *a, const struct stored_row *row, int y, c
         x += text_put(th, y, x, r->cols - 3, R_BORDER, tree);
         stored_branch_name(b, name);
         text = brief && b->number > 1 ? b->head : name;
-        const size_t pane = stored_branch_pane(a, k->id, b->number);
-        snprintf(right, sizeof right, "%d turn%s%s", b->turns, b->turns == 1 ? "" : "s",
-                 b->current ? " *" : "");
-        if (pane > 0 && a->n_panes > 1) {
-            const size_t n = strlen(right);
-            snprintf(right + n, sizeof right - n, " [%zu]", pane);
-        }
+        branch_facts(a, k, b, brief, right);
     } else {
         facts(a, k, brief, right);
     }

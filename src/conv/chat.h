@@ -130,7 +130,7 @@ struct chat {
     bool freed;
     bool system_stored; /* the system prompt is a stored conversation's */
     struct chat_result *last;
-    struct buf draft; /* of where it was resumed at */
+    struct buf draft;          /* of where it was resumed at */
     struct waiting_list queue; /* … and what waits there */
 
     /* any thread */
@@ -172,8 +172,8 @@ struct cmd {
     struct resume *resume;
     struct conv_reader *reader;
     uint64_t serial;
-    size_t keep;      /* CMD_REWIND: messages */
-    struct buf draft; /* CMD_DRAFT */
+    size_t keep;               /* CMD_REWIND: messages */
+    struct buf draft;          /* CMD_DRAFT */
     struct waiting_list queue; /* CMD_QUEUE */
     struct cmd *next;
 };

@@ -13,16 +13,16 @@
  * catalogue is salvaged and gone on with. Worker thread only.
  */
 struct record {
-    struct store *store;   /* NULL: not kept (any more) */
-    const char *directory; /* where new conversations are begun; borrowed; may be NULL */
+    struct store *store;    /* NULL: not kept (any more) */
+    const char *directory;  /* where new conversations are begun; borrowed; may be NULL */
     struct lock_set *locks; /* of the process; borrowed */
-    bool wanted;           /* what is said is to be kept, even if that is not possible */
-    struct err why;        /* the last time that something could not be written */
-    char *dir;             /* of the store */
-    uint64_t budget;       /* … as it was opened with */
-    unsigned generation;   /* how often another catalogue took the place of the one before */
-    bool failing;          /* told already; what was said waits in memory */
-    struct buf notice;     /* lines for the user; whoever posts them empties it */
+    bool wanted;            /* what is said is to be kept, even if that is not possible */
+    struct err why;         /* the last time that something could not be written */
+    char *dir;              /* of the store */
+    uint64_t budget;        /* … as it was opened with */
+    unsigned generation;    /* how often another catalogue took the place of the one before */
+    bool failing;           /* told already; what was said waits in memory */
+    struct buf notice;      /* lines for the user; whoever posts them empties it */
 };
 
 /* A turn that is not on disk as it is here. */

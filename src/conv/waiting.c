@@ -89,8 +89,8 @@ static int store_list(struct chat *t, size_t n, struct err *e)
     }
     for (size_t i = 0; i < w->list.n; i++) {
         const struct waiting_text *x = &w->list.v[i];
-        q[k++] = (struct catalog_queued){x->shown.data, x->shown.len, x->message.data,
-                                         x->message.len};
+        q[k++] =
+            (struct catalog_queued){x->shown.data, x->shown.len, x->message.data, x->message.len};
     }
     int rc = n > 0 ? record_begin(r, &t->record, e) : 0;
     if (rc == 0) {

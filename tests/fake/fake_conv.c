@@ -501,7 +501,12 @@ int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv
 {
     const int64_t now = (int64_t)time(NULL);
     const struct conv_stored list[] = {
-        {.id = 8, .updated = now - 120, .title = "locked away", .turns = 2, .pinned = true, .recovered = -1},
+        {.id = 8,
+         .updated = now - 120,
+         .title = "locked away",
+         .turns = 2,
+         .pinned = true,
+         .recovered = -1},
         {.id = 7,
          .updated = now - 3 * 86400,
          .title = "An old question?",

@@ -534,7 +534,7 @@ static void similar_names(void **state)
     struct err e = ERR_INIT;
     int64_t id = 0;
     const char *const names[] = {"parser rewrite", "notes on kernels", "Gr\xC3\xBC\xC3\x9F Gott",
-                                 "parsers", "parsing", "a parser of dates"};
+                                 "parsers",        "parsing",          "a parser of dates"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct catalog_new n = {.name = names[i]};
         assert_int_equal(catalog_begin(c, &n, &id, NULL), 0);
