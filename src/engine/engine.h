@@ -350,7 +350,7 @@ struct engine_rules {
     int min_tokens;      /* until so many are drawn, none of stop comes */
     const int32_t *stop; /* NULL with n_stop 0 */
     size_t n_stop;
-    struct engine_form form; /* taken by who makes rules of these, unless that fails */
+    struct engine_form form; /* taken by the rules made of these, unless that fails */
 };
 
 struct rules; /* engine/rules.h: rules and what they count, of one sequence */

@@ -41,6 +41,10 @@ struct rules {
 
     struct be_edit *over; /* [ROWS][over_cap], written by rules_row */
     int over_cap;
+
+    struct engine_form form; /* ctx NULL: none */
+    uint32_t *mask;          /* [ROWS][words], written by rules_row */
+    size_t words;
 };
 
 /* ---- checking ---- */
@@ -167,7 +171,8 @@ static void fill_stop(struct rules *r, const struct engine_rules *from)
 static bool does_nothing(const struct engine_rules *r)
 {
     return (r->repetition == 0 || r->repetition == 1) && r->frequency == 0 && r->presence == 0 &&
-           r->n_bias == 0 && !r->allowed && r->n_bad == 0 && (r->min_tokens == 0 || r->n_stop == 0);
+           r->n_bias == 0 && !r->allowed && r->n_bad == 0 &&
+           (r->min_tokens == 0 || r->n_stop == 0) && !r->form.ctx;
 }
 
 int rules_create(const struct engine_rules *from, const int32_t *prompt, size_t n_prompt, int vocab,
@@ -201,6 +206,9 @@ int rules_create(const struct engine_rules *from, const int32_t *prompt, size_t 
     }
     fill_bad(r, from);
     fill_stop(r, from);
+    r->form = from->form;
+    r->words = ((size_t)vocab + 31) / 32;
+    r->mask = r->form.ctx ? mem_array(r->words * ROWS, sizeof *r->mask) : NULL;
     r->over_cap = ENGINE_MAX_DRAFT + r->n_stop + r->n_bad;
     r->over = mem_array((size_t)r->over_cap * ROWS, sizeof *r->over);
     for (size_t i = 0; i < n_prompt; i++) {
@@ -224,6 +232,10 @@ void rules_free(struct rules *r)
         free(r->bad_len);
         free(r->tail);
         free(r->over);
+        free(r->mask);
+        if (r->form.ctx) {
+            r->form.free(r->form.ctx);
+        }
         free(r);
     }
 }
@@ -234,6 +246,9 @@ void rules_take(struct rules *r, int32_t id)
         return;
     }
     r->taken++;
+    if (r->form.ctx) {
+        r->form.take(r->form.ctx, id);
+    }
     remember(r, id);
     if (r->counting && id >= 0 && id < r->vocab) {
         struct be_edit *x = edit_of(r, id);
@@ -247,7 +262,48 @@ int rules_taken(const struct rules *r)
     return r ? r->taken : 0;
 }
 
+int rules_legal(const struct rules *r, const int32_t *draft, int n)
+{
+    return r && r->form.ctx ? r->form.legal(r->form.ctx, draft, n) : n;
+}
+
+int rules_forced(const struct rules *r, int32_t *ids, int most)
+{
+    return r && r->form.ctx && most > 0 ? r->form.forced(r->form.ctx, ids, most) : 0;
+}
+
 /* ---- one row ---- */
+
+/* What may come by the form and by the list of the allowed; NULL: all. */
+static uint32_t *mask_of(const struct rules *r, const int32_t *draft, int n)
+{
+    if (!r->form.ctx) {
+        return r->allow;
+    }
+    uint32_t *m = r->mask + (size_t)n * r->words;
+    r->form.row(r->form.ctx, draft, n, m, r->words);
+    for (size_t i = 0; r->allow && i < r->words; i++) {
+        m[i] &= r->allow[i];
+    }
+    return m;
+}
+
+/* The form leaves nothing but an end, which then may come however early it is. */
+static bool only_stops(const struct rules *r, uint32_t *m)
+{
+    bool some = false;
+    for (int i = 0; i < r->n_stop; i++) {
+        some |= m[r->stop[i] / 32] >> r->stop[i] % 32 & 1;
+    }
+    for (size_t i = 0; some && i < r->words; i++) {
+        uint32_t rest = m[i];
+        for (int k = 0; rest && k < r->n_stop; k++) {
+            rest &= (size_t)r->stop[k] / 32 == i ? ~(1U << r->stop[k] % 32) : ~0U;
+        }
+        some = rest == 0;
+    }
+    return some;
+}
 
 /* The row's own entry of an id, begun as the list has it. */
 static struct be_edit *over_of(const struct rules *r, struct be_edit *over, int *n, int32_t id)
@@ -303,7 +359,8 @@ void rules_row(const struct rules *r, const int32_t *draft, int n, struct be_sam
             x->count++;
         }
     }
-    if (r->taken + n < r->min_tokens) {
+    uint32_t *allow = mask_of(r, draft, n);
+    if (r->taken + n < r->min_tokens && !(r->form.ctx && only_stops(r, allow))) {
         for (int i = 0; i < r->n_stop; i++) {
             over_of(r, over, &n_over, r->stop[i])->flags |= BE_BAN;
         }
@@ -316,5 +373,5 @@ void rules_row(const struct rules *r, const int32_t *draft, int n, struct be_sam
     out->repetition = r->repetition;
     out->frequency = r->frequency;
     out->presence = r->presence;
-    out->allow = r->allow;
+    out->allow = allow;
 }

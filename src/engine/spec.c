@@ -529,7 +529,7 @@ void spec_learn(struct spec *s, const struct spec_part *p, int n, const int *acc
     for (int i = 0; i < n; i++) {
         rows += p[i].n;
         context += (double)p[i].context * (s->cost.guess.shared ? 1 : 1 + p[i].n);
-        if (p[i].q && !s->own) {
+        if (p[i].q && !s->own && !p[i].given) {
             seq_learn(s, p[i].q, &p[i], accepted[i]);
         }
         view_spec_round(stats[i], p[i].source, p[i].n, accepted[i]);

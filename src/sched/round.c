@@ -4,7 +4,10 @@
 #include "config.h"
 #include "sched/round.h"
 
+#include <string.h>
+
 #include "base/clock.h"
+#include "engine/rules.h"
 
 /* Everything a round works on; rows of slot i start at first[i]. */
 struct work {
@@ -20,18 +23,65 @@ static double elapsed(int64_t since)
     return clock_seconds(clock_now(clock_main()) - since);
 }
 
+/* What the form of an answer all but says need not be guessed: these are drafts too, in the place
+ * of all others. Returns how many there are of slot i. */
+static int given(const struct spec *spec, const struct slot *s, int left, int32_t *ids)
+{
+    int most = s->limit - s->job->stats.output_tokens - 1;
+    most = most < spec->most ? most : spec->most;
+    most = most < left ? most : left;
+    most = most < VIEW_DRAFTS ? most : VIEW_DRAFTS;
+    const int n = rules_forced(s->job->rules, ids, most);
+    return rules_legal(s->job->rules, ids, n);
+}
+
+/* Leaves the drafts that the form of the answer lets come. */
+static void cut(const struct slot *s, struct spec_part *p)
+{
+    const int n = rules_legal(s->job->rules, p->ids, p->n);
+    if (n < p->n) {
+        p->n = p->steps = p->ceiling = n;
+        p->source = n > 0 ? p->source : VS_NONE;
+    }
+}
+
 static int plan(struct engine *g, struct spec *spec, struct slot *const *slots, int n,
                 struct work *w, struct err *e)
 {
+    int32_t ids[COST_ROWS][VIEW_DRAFTS];
+    int forced[COST_ROWS] = {0}, left = COST_ROWS - n;
     for (int i = 0; i < n; i++) {
         const struct slot *s = slots[i];
+        if (spec_on(spec) && !spec->own) {
+            forced[i] = given(spec, s, left, ids[i]);
+            left -= forced[i];
+        }
         /* The round gives one token more than it uses drafts. */
+        const int room = s->limit - s->job->stats.output_tokens - 1;
         w->part[i] = (struct spec_part){.q = s->q,
                                         .seq = s->seq,
                                         .pending = s->ids[s->n - 1],
-                                        .room = s->limit - s->job->stats.output_tokens - 1};
+                                        .room = forced[i] > 0 ? 0 : room < left ? room : left};
     }
-    return spec_on(spec) ? spec_draft(spec, g, w->part, n, e) : 0;
+    const int rc = spec_on(spec) ? spec_draft(spec, g, w->part, n, e) : 0;
+    int rows = n;
+    for (int i = 0; i < n && rc == 0; i++) {
+        struct spec_part *p = &w->part[i];
+        cut(slots[i], p);
+        rows += p->n;
+    }
+    for (int i = 0; i < n && rc == 0; i++) {
+        struct spec_part *p = &w->part[i];
+        p->given = forced[i] > 0;
+        if (p->given) {
+            p->n = forced[i] < COST_ROWS - rows ? forced[i] : COST_ROWS - rows;
+            p->source = p->n > 0 ? VS_SUFFIX : VS_NONE;
+            p->steps = p->ceiling = p->n;
+            memcpy(p->ids, ids[i], (size_t)p->n * sizeof *p->ids);
+            rows += p->n;
+        }
+    }
+    return rc;
 }
 
 static void lay_rows(struct slot *const *slots, int n, struct work *w)

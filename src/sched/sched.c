@@ -841,7 +841,7 @@ int sched_check_length(const struct sched *s, size_t n_prompt, struct err *e)
                          n_prompt, ctx);
 }
 
-int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out, struct err *e)
+static int check_job(const struct sched *s, const struct job_spec *spec, struct err *e)
 {
     switch (sched_poll(s, NULL, e)) {
     case SCHED_LOADING:
@@ -883,9 +883,21 @@ int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out,
         return err_set(e, QE_USAGE, "%d log probabilities a token were asked for; the limit is %d",
                        spec->top_logprobs, ENGINE_MAX_LOGPROBS);
     }
+    return 0;
+}
+
+int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out, struct err *e)
+{
     struct job *j = NULL;
-    int rc = job_create(spec, info->vocab_used, info->ctx, &j, e);
+    int rc = check_job(s, spec, e);
+    if (rc == 0) {
+        const struct engine_info *info = sched_info(s);
+        rc = job_create(spec, info->vocab_used, info->ctx, &j, e);
+    }
     if (rc < 0) {
+        if (spec->rules.form.ctx) {
+            spec->rules.form.free(spec->rules.form.ctx);
+        }
         return rc;
     }
     job_ref(j); /* the engine thread's; job_end gives it back */

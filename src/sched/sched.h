@@ -125,7 +125,8 @@ struct job_spec {
     size_t n_prompt;
     int max_tokens;            /* -1: to the end of the window */
     struct engine_draw draw;   /* its rules and drafts are the scheduler's own */
-    struct engine_rules rules; /* copied; its stop ids are those below */
+    struct engine_rules rules; /* copied; its stop ids are those below; a form is taken, also when
+                                  the job cannot be */
     const int32_t *stop;       /* ids that end the job; copied. They are still delivered. */
     size_t n_stop;
     bool logprobs;     /* of every token, see job_logprobs */

@@ -85,8 +85,8 @@ int slot_drawn(struct slot *s, struct engine *g, int output, int32_t id, struct 
     struct job *j = s->job;
     if (id < 0) {
         return err_set(e, QE_USAGE,
-                       "no token is left to draw: bias, allowed ids and bad words "
-                       "exclude all of them");
+                       "no token is left to draw: bias, allowed ids, bad words and the form of "
+                       "the answer exclude all of them");
     }
     return j->logprobs ? engine_logprobs(g, output, id, j->logprobs - 1, job_note(j), e) : 0;
 }

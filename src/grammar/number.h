@@ -1,0 +1,19 @@
+#ifndef QUASAR_GRAMMAR_NUMBER_H
+#define QUASAR_GRAMMAR_NUMBER_H
+
+#include <jansson.h>
+
+#include "grammar/node.h"
+
+/*
+ * JSON numbers between bounds, exactly, by their digits. Numbers whose bounds leave it open have
+ * at most 18 digits before the point, 18 after it and 2 in the exponent; with a bound there is no
+ * exponent.
+ */
+struct number_bounds {
+    const json_t *lo, *hi; /* numbers; NULL: none */
+    bool lo_open, hi_open; /* the bound itself is not among them */
+};
+node number_node(struct nodes *x, const struct number_bounds *b, bool integer);
+
+#endif

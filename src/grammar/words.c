@@ -1,0 +1,176 @@
+/* A vocabulary as a tree, laid out in the order in which it is walked. */
+#include "config.h"
+#include "grammar/words.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "grammar/tree.h"
+
+struct entry {
+    const char *p;
+    size_t n;
+    int32_t id;
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct entry *p = a, *q = b;
+    const size_t n = p->n < q->n ? p->n : q->n;
+    const int d = memcmp(p->p, q->p, n);
+    return d ? d : p->n != q->n ? (p->n > q->n) - (p->n < q->n) : (p->id > q->id) - (p->id < q->id);
+}
+
+static void copy_bytes(struct words *w)
+{
+    size_t size = 0, n = 0;
+    for (int32_t id = 0; id < w->n; id++) {
+        size += w->source.bytes(w->source.ctx, id, &n) ? n : 0;
+    }
+    w->pool = mem_alloc(size + 1);
+    size = 0;
+    for (int32_t id = 0; id < w->n; id++) {
+        n = 0;
+        const char *p = w->source.bytes(w->source.ctx, id, &n);
+        w->at[id] = (uint32_t)size;
+        w->added[id] = p && n > 0 && n <= LENGTH_MOST
+                           ? (uint8_t)w->source.added(w->source.ctx, id)
+                           : 2;
+        if (p) {
+            memcpy(w->pool + size, p, n);
+            size += n;
+        }
+    }
+    w->at[w->n] = (uint32_t)size;
+}
+
+static int32_t grow(struct words *w, int32_t *cap, int byte, int depth)
+{
+    if (w->n_branches == *cap) {
+        *cap = *cap ? 2 * *cap : 4096;
+        w->branch = mem_realloc(w->branch, (size_t)*cap * sizeof *w->branch);
+    }
+    w->branch[w->n_branches] = (struct branch){.byte = (uint8_t)byte, .depth = (uint16_t)depth};
+    return w->n_branches++;
+}
+
+static void build(struct words *w, const struct entry *e, int32_t n)
+{
+    int32_t path[LENGTH_MOST], cap = 0;
+    size_t depth = 0;
+    const char *before = "";
+    for (int32_t i = 0; i < n; i++) {
+        size_t same = 0;
+        while (same < depth && same < e[i].n && e[i].p[same] == before[same]) {
+            same++;
+        }
+        while (depth > same) {
+            w->branch[path[--depth]].skip = w->n_branches;
+        }
+        for (; depth < e[i].n; depth++) {
+            path[depth] = grow(w, &cap, (unsigned char)e[i].p[depth], (int)depth);
+        }
+        struct branch *b = &w->branch[path[depth - 1]];
+        if (b->n_ids == 0) {
+            b->ids = i;
+        }
+        b->n_ids++;
+        w->sorted[i] = e[i].id;
+        before = e[i].p;
+        if ((int32_t)e[i].n > w->longest) {
+            w->longest = (int32_t)e[i].n;
+        }
+    }
+    while (depth > 0) {
+        w->branch[path[--depth]].skip = w->n_branches;
+    }
+}
+
+struct words *words_create(const struct words_source *s)
+{
+    struct words *w = mem_zalloc(sizeof *w);
+    atomic_init(&w->refs, 1);
+    w->source = *s;
+    w->n = s->n;
+    w->n_words = ((size_t)s->n + 31) / 32;
+    w->sorted = mem_array((size_t)s->n + 1, sizeof *w->sorted);
+    w->at = mem_array((size_t)s->n + 1, sizeof *w->at);
+    w->added = mem_alloc((size_t)s->n + 1);
+    pthread_mutex_init(&w->lock, NULL);
+    copy_bytes(w);
+    struct entry *e = mem_array((size_t)s->n + 1, sizeof *e);
+    int32_t n = 0;
+    for (int32_t id = 0; id < w->n; id++) {
+        size_t len = 0;
+        const char *p = words_bytes(w, id, &len);
+        if (w->added[id] < 2) {
+            e[n++] = (struct entry){p, len, id};
+        }
+    }
+    qsort(e, (size_t)n, sizeof *e, by_bytes);
+    build(w, e, n);
+    free(e);
+    return w;
+}
+
+void words_ref(struct words *w)
+{
+    atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
+}
+
+void words_free(struct words *w)
+{
+    if (!w || atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    for (int k = 0; k < THOUGHT_LEN; k++) {
+        free(w->thought[k]);
+    }
+    pthread_mutex_destroy(&w->lock);
+    free(w->sorted);
+    free(w->branch);
+    free(w->at);
+    free(w->pool);
+    free(w->added);
+    free(w);
+}
+
+/* ---- thoughts ---- */
+
+int thought_step(int k, int byte)
+{
+    static const char end[] = THOUGHT_END;
+    /* Only its first character begins it again. */
+    return byte == end[k] ? k + 1 : byte == end[0] ? 1 : 0;
+}
+
+/* Whether an id may stand there: the end, if it has it, is followed by line breaks alone. */
+static bool in_thought(const struct words *w, int32_t id, int k)
+{
+    size_t n = 0;
+    const char *p = words_bytes(w, id, &n);
+    size_t i = 0;
+    while (i < n && k < THOUGHT_LEN) {
+        k = thought_step(k, (unsigned char)p[i++]);
+    }
+    const size_t rest = n - i;
+    while (i < n && p[i] == '\n') {
+        i++;
+    }
+    return w->added[id] < 2 && i == n && rest <= 2;
+}
+
+const uint32_t *words_thought(struct words *w, int k)
+{
+    pthread_mutex_lock(&w->lock);
+    if (!w->thought[k]) {
+        uint32_t *m = mem_zalloc((w->n_words + 1) * sizeof *m);
+        for (int32_t id = 0; id < w->n; id++) {
+            m[id / 32] |= (uint32_t)in_thought(w, id, k) << (id % 32);
+        }
+        w->thought[k] = m;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return w->thought[k];
+}
