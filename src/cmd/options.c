@@ -124,6 +124,12 @@ const struct conf_opt options_table[] = {
      true},
     {"logprobs", 0, CONF_INT, NULL, 0, 20, NULL, C_RUN, "N",
      "with JSON: log probabilities of every token and the N likeliest", true},
+    {"json-schema", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_RUN, "FILE",
+     "the answer is a JSON value of this schema", true},
+    {"regex", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_RUN, "RE",
+     "the whole answer matches this regular expression", true},
+    {"grammar", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_RUN, "FILE",
+     "the answer follows the rules of this grammar", true},
 
     /* score */
     {"top", 0, CONF_INT, "0", 0, 1000, NULL, C_SCORE, "K", "list the K likeliest ids", true},

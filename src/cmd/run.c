@@ -16,6 +16,7 @@
 #include "cmd/runout.h"
 #include "cmd/session.h"
 #include "conv/conv.h"
+#include "grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
 
 /* ---- the prompt ---- */
@@ -24,6 +25,8 @@ struct prompt_in {
     struct buf text, messages, tools;
     struct tok_ids ids;
     bool raw, is_messages, is_ids;
+    struct buf form_text;
+    struct conv_form form;
     bool chat; /* it can only come from standard input */
 };
 
@@ -32,6 +35,7 @@ static void prompt_fini(struct prompt_in *p)
     buf_free(&p->text);
     buf_free(&p->messages);
     buf_free(&p->tools);
+    buf_free(&p->form_text);
     tok_ids_free(&p->ids);
 }
 
@@ -140,6 +144,47 @@ static void text_to_messages(struct prompt_in *p)
     json_write(all, &p->messages);
     json_decref(all);
     p->is_messages = true;
+}
+
+/* The form that the answer is to have; a wrong one is told before a model is loaded. */
+static int gather_form(const struct conf *cf, struct prompt_in *p, struct err *e)
+{
+    static const struct {
+        const char *option;
+        enum conv_form_kind kind;
+        enum grammar_kind grammar;
+    } forms[] = {{"json-schema", CF_SCHEMA, GK_SCHEMA},
+                 {"regex", CF_REGEX, GK_REGEX},
+                 {"grammar", CF_GRAMMAR, GK_EBNF}};
+    const char *given = NULL;
+    int rc = 0;
+    for (size_t i = 0; i < 3 && rc == 0; i++) {
+        const char *value = conf_str(cf, forms[i].option);
+        if (!value) {
+            continue;
+        }
+        if (given) {
+            return err_set(e, QE_USAGE, "--%s and --%s cannot be given together", given,
+                           forms[i].option);
+        }
+        given = forms[i].option;
+        if (forms[i].kind == CF_REGEX) {
+            buf_adds(&p->form_text, value);
+        } else {
+            rc = read_named(value, &p->form_text, e);
+        }
+        struct grammar *g = NULL;
+        p->form = (struct conv_form){.kind = forms[i].kind,
+                                     .text = p->form_text.data ? p->form_text.data : "",
+                                     .n = p->form_text.len};
+        rc = rc < 0
+                 ? rc
+                 : grammar_compile(forms[i].grammar, p->form.text, p->form.n, false, &g, NULL, e);
+        grammar_free(g);
+    }
+    return rc == 0 && given && conf_flag(cf, "ignore-eos")
+               ? err_set(e, QE_USAGE, "--%s and --ignore-eos cannot be given together", given)
+               : rc;
 }
 
 static int gather(const struct conf *cf, struct prompt_in *p, struct err *e)
@@ -332,6 +377,7 @@ static int run(const struct conf *cf, const struct prompt_in *p, struct err *e)
         return rc;
     }
     o.ignore_eos = conf_flag(cf, "ignore-eos");
+    o.form = p->form;
     o.slots = 1;
     o.logprobs = (int)conf_int(cf, "logprobs", -1);
     struct runout out = {
@@ -355,7 +401,8 @@ static int run(const struct conf *cf, const struct prompt_in *p, struct err *e)
 static int gather_and_run(const struct conf *cf, bool chat, struct err *e)
 {
     struct prompt_in p = {.chat = chat};
-    int rc = gather(cf, &p, e);
+    int rc = chat ? 0 : gather_form(cf, &p, e);
+    rc = rc < 0 ? rc : gather(cf, &p, e);
     if (rc == 0) {
         rc = run(cf, &p, e);
     }

@@ -8,6 +8,7 @@
 
 #include "conv/conv.h"
 #include "conv/disk.h"
+#include "conv/form.h"
 #include "conv/keeper.h"
 #include "conv/post.h"
 #include "conv/prompt.h"
@@ -184,6 +185,7 @@ struct conv {
     struct settings settings; /* of a new chat */
     char *dir;                /* of sessions */
     struct lock_set *locks;   /* of the conversations that are open */
+    struct forms *forms;      /* any thread */
     int wake_fd;              /* eventfd: commands, engine, room for events */
     pthread_t worker;
     struct conv_reader screen;

@@ -73,6 +73,7 @@ static void copy_opts(struct conv *c, const struct conv_opts *o)
     c->opts.stop = NULL; /* they are there */
     c->opts.n_stop = 0;
     c->opts.bias = NULL;
+    c->opts.form = (struct conv_form){.kind = CF_NONE};
     c->opts.n_bias = 0;
 }
 
@@ -515,6 +516,7 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
     }
     c->dir = io_xdg_state();
     c->locks = lock_set_create(c->dir);
+    c->forms = forms_create();
     c->cmds_end = &c->cmds;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->screen.conv = c;
@@ -573,6 +575,7 @@ fail:
     }
     free_opts(c);
     lock_set_free(c->locks);
+    forms_free(c->forms);
     free(c->dir);
     free(c);
     return rc;
@@ -625,6 +628,7 @@ int conv_end(struct conv *c, struct err *e)
     disk_attach(c->disk, NULL);
     sched_close(c->sched);
     disk_close(c->disk);
+    forms_free(c->forms);
     prompt_close(&c->prompt);
     pthread_mutex_destroy(&c->lock);
     close(c->wake_fd);

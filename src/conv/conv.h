@@ -24,6 +24,16 @@ struct conv_bias {
     float value; /* added to the token's logit; -100 .. 100 */
 };
 
+/* What an answer must be, by grammar/grammar.h: any JSON object, a value of a JSON schema, what a
+ * regular expression or a grammar describes, one of an array of strings. */
+enum conv_form_kind { CF_NONE, CF_OBJECT, CF_SCHEMA, CF_REGEX, CF_CHOICE, CF_GRAMMAR };
+struct conv_form {
+    enum conv_form_kind kind;
+    bool strict; /* of a schema: what cannot be kept is refused, not left out */
+    const char *text;
+    size_t n;
+};
+
 struct be_script;
 
 struct conv_opts {
@@ -62,8 +72,9 @@ struct conv_opts {
     int logprobs; /* -1: none; else also of so many of the likeliest tokens */
     const char *const *stop;
     size_t n_stop;
-    bool ignore_eos; /* go on past the end-of-turn token */
-    bool save;       /* keep the transcript in the catalogue of conversations */
+    struct conv_form form; /* of every answer */
+    bool ignore_eos;       /* go on past the end-of-turn token */
+    bool save;             /* keep the transcript in the catalogue of conversations */
     bool save_state; /* and the engine's state beside it, so that it can be gone on with at once */
     uint64_t state_budget; /* bytes of all saved states; UINT64_MAX: a part of the disk */
     const char *directory; /* where conversations are begun; NULL: not noted */

@@ -100,7 +100,26 @@ static void digest_of(const char *kind, size_t n_kind, const char *text, size_t 
     sha256_free(h);
 }
 
-int forms_grammar(struct forms *f, const struct form *form, struct grammar **out, struct err *e)
+static enum grammar_kind kind_of(const struct conv_form *form)
+{
+    switch (form->kind) {
+    case CF_SCHEMA:
+        return GK_SCHEMA;
+    case CF_REGEX:
+        return GK_REGEX;
+    case CF_CHOICE:
+        return GK_CHOICE;
+    case CF_GRAMMAR:
+        return GK_EBNF;
+    case CF_NONE:
+    case CF_OBJECT:
+        break;
+    }
+    return GK_OBJECT;
+}
+
+int forms_grammar(struct forms *f, const struct conv_form *form, struct grammar **out,
+                  struct err *e)
 {
     const char kind[2] = {(char)form->kind, form->strict};
     uint8_t digest[SHA256_BYTES];
@@ -109,7 +128,7 @@ int forms_grammar(struct forms *f, const struct form *form, struct grammar **out
     int rc = 0;
     if (!g) {
         struct buf notes = BUF_INIT;
-        rc = grammar_compile(form->kind, form->text, form->n, form->strict, &g, &notes, e);
+        rc = grammar_compile(kind_of(form), form->text, form->n, form->strict, &g, &notes, e);
         if (rc == 0) {
             tell(&notes);
             keep(f, digest, g);
@@ -122,8 +141,7 @@ int forms_grammar(struct forms *f, const struct form *form, struct grammar **out
     return rc;
 }
 
-int forms_calls(struct forms *f, const struct grammar_tools *t, struct grammar **out,
-                struct err *e)
+int forms_calls(struct forms *f, const struct grammar_tools *t, struct grammar **out, struct err *e)
 {
     struct buf text = BUF_INIT, notes = BUF_INIT;
     uint8_t digest[SHA256_BYTES];
@@ -225,9 +243,8 @@ static void rule_free(void *ctx)
     walk_free(ctx);
 }
 
-void forms_rule(struct forms *f, const struct tokenizer *tok, struct grammar *g,
-                const int32_t *end, int n_end, bool in_thought, bool may_call,
-                struct engine_form *out)
+void forms_rule(struct forms *f, const struct tokenizer *tok, struct grammar *g, const int32_t *end,
+                int n_end, bool in_thought, bool may_call, struct engine_form *out)
 {
     static const char opener[] = "<tool_call>";
     struct walk_opts o = {.grammar = g,

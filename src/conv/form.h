@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "conv/conv.h"
 #include "sched/sched.h"
 #include "grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
@@ -19,18 +20,10 @@ struct forms;
 struct forms *forms_create(void);
 void forms_free(struct forms *f); /* NULL is allowed; forms made with it may live on */
 
-/* What a request wants its answer to be; zero: anything. Borrowed. */
-struct form {
-    bool on;
-    enum grammar_kind kind;
-    const char *text;
-    size_t n;
-    bool strict;
-};
-
-/* The grammar of a form, one reference; compiled unless it is kept from before. What is left out
- * of it is logged when it is compiled. Errors as grammar_compile. */
-int forms_grammar(struct forms *f, const struct form *form, struct grammar **out, struct err *e);
+/* The grammar of a form (not of CF_NONE), one reference; compiled unless it is kept from before.
+ * What is left out of it is logged when it is compiled. Errors as grammar_compile. */
+int forms_grammar(struct forms *f, const struct conv_form *form, struct grammar **out,
+                  struct err *e);
 /* … of calls, as grammar_calls. */
 int forms_calls(struct forms *f, const struct grammar_tools *t, struct grammar **out,
                 struct err *e);

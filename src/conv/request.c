@@ -91,6 +91,7 @@ struct conv_request conv_request_default(const struct conv *c)
         .logprobs = s->logprobs,
         .stop = (const char *const *)s->stop,
         .n_stop = s->n_stop,
+        .form = s->form,
         .ignore_eos = s->ignore_eos,
         .think = s->think,
         .preserve = s->preserve,
@@ -121,9 +122,10 @@ static void take_settings(struct settings *s, const struct conv_request *q)
     };
     settings_stop(s, q->stop, q->n_stop);
     settings_bias(s, q->bias, q->n_bias);
+    settings_form(s, &q->form);
 }
 
-static int check(const struct conv_request *q, struct err *e)
+static int check(const struct conv *c, const struct conv_request *q, struct err *e)
 {
     const size_t longest = q->messages_n > q->tools_n ? q->messages_n : q->tools_n;
     if ((q->messages != NULL) + (q->text != NULL) + (q->ids != NULL) != 1) {
@@ -136,14 +138,19 @@ static int check(const struct conv_request *q, struct err *e)
     }
     struct settings s;
     take_settings(&s, q);
-    const int rc = settings_check(&s, e);
+    int rc = settings_check(&s, e);
     settings_fini(&s);
+    if (rc == 0 && q->form.kind != CF_NONE) {
+        struct grammar *g = NULL;
+        rc = forms_grammar(c->forms, &q->form, &g, e);
+        grammar_free(g);
+    }
     return rc;
 }
 
 int chat_request(struct chat *t, const struct conv_request *q, struct err *e)
 {
-    const int rc = check(q, e);
+    const int rc = check(t->conv, q, e);
     if (rc < 0) {
         return rc;
     }
@@ -211,7 +218,7 @@ int conv_make_prompt(struct conv *c, const struct conv_request *q, struct conv_p
                      int *tokens, struct err *e)
 {
     int rc = ready(c, e);
-    rc = rc < 0 ? rc : check(q, e);
+    rc = rc < 0 ? rc : check(c, q, e);
     if (rc < 0) {
         return rc;
     }
@@ -241,7 +248,7 @@ int conv_count_tokens(struct conv *c, const struct conv_request *q, int *out, st
 {
     struct conv_prepared p = {.tools = NULL};
     int rc = ready(c, e);
-    rc = rc < 0 ? rc : check(q, e);
+    rc = rc < 0 ? rc : check(c, q, e);
     rc = rc < 0 ? rc : prepare(c, q, &p, e);
     *out = rc == 0 ? (int)p.ids.n : 0;
     json_decref(p.tools);

@@ -43,6 +43,7 @@ struct conv_request {
     int logprobs;
     const char *const *stop;
     size_t n_stop;
+    struct conv_form form;
     bool ignore_eos;
     int think, preserve;
     const char *effort;

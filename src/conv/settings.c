@@ -41,6 +41,7 @@ void settings_from(struct settings *s, const struct conv_opts *o)
     };
     settings_stop(s, o->stop, o->n_stop);
     settings_bias(s, o->bias, o->n_bias);
+    settings_form(s, &o->form);
 }
 
 static void free_stops(struct settings *s)
@@ -73,6 +74,20 @@ void settings_bias(struct settings *s, const struct conv_bias *bias, size_t n)
     s->n_bias = n;
 }
 
+static void free_form(struct settings *s)
+{
+    free((char *)(uintptr_t)s->form.text);
+    s->form = (struct conv_form){.kind = CF_NONE};
+}
+
+void settings_form(struct settings *s, const struct conv_form *form)
+{
+    struct conv_form copy = *form;
+    copy.text = form->text ? mem_strndup(form->text, form->n) : NULL;
+    free_form(s);
+    s->form = copy;
+}
+
 void settings_copy(struct settings *dst, const struct settings *src)
 {
     *dst = *src;
@@ -84,6 +99,8 @@ void settings_copy(struct settings *dst, const struct settings *src)
     dst->bias = NULL;
     dst->n_bias = 0;
     settings_bias(dst, src->bias, src->n_bias);
+    dst->form = (struct conv_form){.kind = CF_NONE};
+    settings_form(dst, &src->form);
 }
 
 void settings_fini(struct settings *s)
@@ -92,6 +109,7 @@ void settings_fini(struct settings *s)
     free(s->system);
     free_stops(s);
     free(s->bias);
+    free_form(s);
     memset(s, 0, sizeof *s);
 }
 
@@ -195,6 +213,10 @@ int settings_check(const struct settings *s, struct err *e)
             return err_set(e, QE_USAGE, "%s is %d; it must be a whole number from %d to %d",
                            int_keys[i].key, v, int_keys[i].lo, INT_HI);
         }
+    }
+    if (s->form.kind != CF_NONE && s->ignore_eos) {
+        return err_set(e, QE_USAGE,
+                       "an answer that does not end at its end (ignore-eos) has no form");
     }
     return 0;
 }

@@ -22,6 +22,7 @@ struct settings {
     size_t n_stop;
     struct conv_bias *bias;
     size_t n_bias;
+    struct conv_form form; /* its text is owned */
 };
 
 void settings_from(struct settings *s, const struct conv_opts *o);
@@ -35,6 +36,8 @@ int settings_set(struct settings *s, const char *key, const char *value, struct 
 /* Replaces the stop texts, and the biases; copied. */
 void settings_stop(struct settings *s, const char *const *stop, size_t n);
 void settings_bias(struct settings *s, const struct conv_bias *bias, size_t n);
+/* Replaces the form of the answer; copied. */
+void settings_form(struct settings *s, const struct conv_form *form);
 
 /* As chat_get. */
 bool settings_get(const struct settings *s, const char *key, char out[64]);

@@ -359,15 +359,42 @@ static int make_prompt(struct chat *t, struct tok_ids *ids, struct prompt_shape 
     return rc < 0 ? rc : prompt_messages(p, u->messages, u->tools, &in->settings, ids, shape, e);
 }
 
-static int submit(struct chat *t, const struct tok_ids *ids, const struct rendered_ends *ends,
+/* The rule of the form that the answer is to have. With tools a call may come instead. */
+static int answer_form(struct chat *t, const struct prompt_shape *shape, struct engine_form *out,
+                       struct err *e)
+{
+    const struct turn *u = &t->turn;
+    const struct conv *c = t->conv;
+    const struct settings *set = &u->in->settings;
+    const struct engine_info *info = sched_info(c->sched);
+    struct grammar *g = NULL;
+    if (set->form.kind == CF_NONE) {
+        return 0;
+    }
+    int rc = settings_check(set, e);
+    rc = rc < 0 ? rc : forms_grammar(c->forms, &set->form, &g, e);
+    if (rc == 0) {
+        forms_rule(c->forms, c->prompt.tok, g, info->eos, info->n_eos, shape->opens_thought,
+                   json_array_size(u->tools) > 0, out);
+    }
+    grammar_free(g);
+    return rc;
+}
+
+static int submit(struct chat *t, const struct tok_ids *ids, const struct prompt_shape *shape,
                   struct err *e)
 {
+    const struct rendered_ends *ends = &shape->ends;
     struct turn *u = &t->turn;
     const struct conv *c = t->conv;
     const struct engine_info *info = sched_info(c->sched);
     const struct settings *set = &u->in->settings;
     u->draw = settings_draw(set, sched_defaults(c->sched));
     u->rules = settings_rules(set, sched_defaults(c->sched));
+    int rc = answer_form(t, shape, &u->rules.form, e);
+    if (rc < 0) {
+        return rc;
+    }
     struct engine_bias *bias = mem_array(set->n_bias + 1, sizeof *bias);
     for (size_t i = 0; i < set->n_bias; i++) {
         bias[i] = (struct engine_bias){set->bias[i].id, set->bias[i].value};
@@ -393,9 +420,10 @@ static int submit(struct chat *t, const struct tok_ids *ids, const struct render
         .screen = t->reader == &c->screen,
         .wake_fd = c->wake_fd,
     };
-    const int rc = sched_submit(c->sched, &spec, &u->job, e);
+    rc = sched_submit(c->sched, &spec, &u->job, e);
     u->rules.bias = NULL; /* the job has its own */
     u->rules.n_bias = 0;
+    u->rules.form = (struct engine_form){.ctx = NULL};
     free(bias);
     return rc;
 }
@@ -424,6 +452,8 @@ static void turn_begin(struct chat *t)
     }
     u->total = (int)ids.n;
     t->figures.prompt_tokens = u->total;
+    /* What has a form has a thought where the prompt opens one. */
+    plain = plain || (set->form.kind != CF_NONE && !shape.opens_thought);
     if (rc == 0) {
         rc = split_init(&u->split, c->prompt.tok, plain, shape.opens_thought,
                         (const char *const *)set->stop, set->n_stop, u->tools, &e);
@@ -431,7 +461,7 @@ static void turn_begin(struct chat *t)
     }
     if (rc == 0) {
         u->said.calls = json_array();
-        rc = submit(t, &ids, &shape.ends, &e);
+        rc = submit(t, &ids, &shape, &e);
     }
     tok_ids_free(&ids);
     if (rc < 0) {

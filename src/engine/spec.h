@@ -93,7 +93,7 @@ struct spec_part {
     float least; /* MTP: a draft that leads by less ends the chain; it is … */
     float last;  /* … verified if it leads by this much */
     int context; /* tokens before the pending one */
-    bool given; /* its drafts are not the drafters': nothing is learnt of them */
+    bool given;  /* its drafts are not the drafters': nothing is learnt of them */
     enum suffix_class class;
     int32_t ids[VIEW_DRAFTS];
     float leads[VIEW_DRAFTS]; /* MTP: of each draft over the next best token */

@@ -199,8 +199,7 @@ static void later(struct automaton *a, node n, int32_t up)
         return;
     }
     const bool rep = r->kind == NK_REP;
-    add_to(&a->todo, &a->n_todo, &a->cap_todo,
-           cell_of(a, n, rep ? r->lo : 0, rep ? r->hi : 0, up));
+    add_to(&a->todo, &a->n_todo, &a->cap_todo, cell_of(a, n, rep ? r->lo : 0, rep ? r->hi : 0, up));
 }
 
 static void open_rep(struct automaton *a, const struct cell *c, const struct node_rec *r)
@@ -212,7 +211,8 @@ static void open_rep(struct automaton *a, const struct cell *c, const struct nod
         return;
     }
     const int32_t hi = c->hi == REP_ANY ? REP_ANY : c->hi - 1;
-    const int32_t rest = hi == 0 ? c->up : cell_of(a, c->node, c->lo > 0 ? c->lo - 1 : 0, hi, c->up);
+    const int32_t rest =
+        hi == 0 ? c->up : cell_of(a, c->node, c->lo > 0 ? c->lo - 1 : 0, hi, c->up);
     later(a, r->a, rest);
 }
 
@@ -242,7 +242,8 @@ static void set_add(struct automaton *a, int32_t cell)
             add_to(&a->set, &a->n_set, &a->cap_set, i);
             break;
         case NK_SEQ:
-            later(a, r->a, cell_of(a, r->b, nodes_at(a->x, r->b)->lo, nodes_at(a->x, r->b)->hi, c.up));
+            later(a, r->a,
+                  cell_of(a, r->b, nodes_at(a->x, r->b)->lo, nodes_at(a->x, r->b)->hi, c.up));
             break;
         case NK_ALT:
             later(a, r->a, c.up);
@@ -349,7 +350,7 @@ int32_t auto_start(struct automaton *a, node root)
 int32_t auto_step(struct automaton *a, int32_t state, int byte)
 {
     const int class = a->class_of[byte];
-    const size_t at = (size_t)state * (size_t)a->classes + (size_t)class;
+    const size_t at = (size_t)state * (size_t)a->classes + (size_t) class;
     if (a->t.next[at] >= 0) {
         return a->t.next[at];
     }

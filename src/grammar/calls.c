@@ -166,14 +166,14 @@ static int one_call(struct calls *k, const json_t *f, enum grammar_dialect diale
     struct schema c;
     schema_init(&c, x, schema, false, k->notes, k->e);
     if (dialect == GD_XML) {
-        const node head = nodes_seq3(x, nodes_str(x, "<function="), nodes_str(x, name),
-                                     nodes_str(x, ">\n"));
+        const node head =
+            nodes_seq3(x, nodes_str(x, "<function="), nodes_str(x, name), nodes_str(x, ">\n"));
         *out = nodes_seq3(x, head, xml_arguments(k, &c, schema),
                           nodes_str(x, "</function>\n</tool_call>"));
     } else {
-        const node head = nodes_seq3(x, nodes_str(x, "{\"name\": "),
-                                     syntax_string(&c.s, name, strlen(name)),
-                                     nodes_str(x, ", \"arguments\": "));
+        const node head =
+            nodes_seq3(x, nodes_str(x, "{\"name\": "), syntax_string(&c.s, name, strlen(name)),
+                       nodes_str(x, ", \"arguments\": "));
         *out = nodes_seq3(x, head, schema_node(&c, schema), nodes_str(x, "}\n</tool_call>"));
     }
     const int rc = c.rc;

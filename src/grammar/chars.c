@@ -116,8 +116,8 @@ static node between(struct nodes *x, const uint8_t *lo, const uint8_t *hi, int n
         all = nodes_alt(x, all, last);
     }
     if (from <= to) {
-        all = nodes_alt(
-            x, all, nodes_seq(x, nodes_range(x, from, to), between(x, least, most, n - 1)));
+        all = nodes_alt(x, all,
+                        nodes_seq(x, nodes_range(x, from, to), between(x, least, most, n - 1)));
     }
     return all;
 }

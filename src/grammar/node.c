@@ -418,8 +418,7 @@ int nodes_finish(struct nodes *x, node root, struct err *e)
         bad = begins_with_itself(x, x->body[i], state);
     }
     free(state);
-    return bad ? err_set(e, QE_USAGE,
-                         "a rule begins with itself: let it begin with something else")
+    return bad ? err_set(e, QE_USAGE, "a rule begins with itself: let it begin with something else")
                : 0;
 }
 

@@ -99,7 +99,7 @@ static void down(char *d, int *n)
     }
     d[i]--;
     if (d[0] == '0' && *n > 1) {
-        memmove(d, d + 1, (size_t)--*n);
+        memmove(d, d + 1, (size_t)-- * n);
     }
 }
 
@@ -253,8 +253,8 @@ static node magnitudes(struct nodes *x, const struct dec *a, const struct dec *b
                          part(x, &lo, hi.there ? &hi : NULL));
     }
     node all = nodes_seq(x, nodes_text(x, lo.whole, (size_t)lo.n), part(x, &lo, NULL));
-    const node last = nodes_seq(x, nodes_text(x, hi.whole, (size_t)hi.n),
-                                part(x, NULL, hi.there ? &hi : NULL));
+    const node last =
+        nodes_seq(x, nodes_text(x, hi.whole, (size_t)hi.n), part(x, NULL, hi.there ? &hi : NULL));
     all = nodes_alt(x, all, last);
     up(lo.whole, &lo.n);
     if (is_zero(&hi)) {

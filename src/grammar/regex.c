@@ -20,8 +20,8 @@ struct re {
 static node fail(struct re *r, int code, const char *what)
 {
     if (r->rc == 0) {
-        r->rc = err_set(r->e, code, "the regular expression: %s, at character %zu", what,
-                        r->at + 1);
+        r->rc =
+            err_set(r->e, code, "the regular expression: %s, at character %zu", what, r->at + 1);
     }
     return NODE_FAIL;
 }
@@ -236,7 +236,8 @@ static node group(struct re *r)
 {
     if (take(r, '?')) {
         if (take(r, 'P') || next_is(r, '<')) {
-            const bool behind = r->at + 1 < r->n && (r->p[r->at + 1] == '=' || r->p[r->at + 1] == '!');
+            const bool behind =
+                r->at + 1 < r->n && (r->p[r->at + 1] == '=' || r->p[r->at + 1] == '!');
             if (!take(r, '<') || behind) {
                 return fail(r, QE_USAGE, "look-around is not understood");
             }

@@ -128,16 +128,26 @@ static int types_meant(const json_t *v)
     static const struct {
         const char *key;
         int types;
-    } about[] = {{"properties", T_OBJ},      {"required", T_OBJ},
-                 {"patternProperties", T_OBJ}, {"additionalProperties", T_OBJ},
-                 {"propertyNames", T_OBJ},   {"minProperties", T_OBJ},
-                 {"maxProperties", T_OBJ},   {"items", T_ARR},
-                 {"prefixItems", T_ARR},     {"minItems", T_ARR},
-                 {"maxItems", T_ARR},        {"pattern", T_STR},
-                 {"format", T_STR},          {"minLength", T_STR},
-                 {"maxLength", T_STR},       {"minimum", T_NUM},
-                 {"maximum", T_NUM},         {"exclusiveMinimum", T_NUM},
-                 {"exclusiveMaximum", T_NUM}, {"multipleOf", T_NUM}};
+    } about[] = {{"properties", T_OBJ},
+                 {"required", T_OBJ},
+                 {"patternProperties", T_OBJ},
+                 {"additionalProperties", T_OBJ},
+                 {"propertyNames", T_OBJ},
+                 {"minProperties", T_OBJ},
+                 {"maxProperties", T_OBJ},
+                 {"items", T_ARR},
+                 {"prefixItems", T_ARR},
+                 {"minItems", T_ARR},
+                 {"maxItems", T_ARR},
+                 {"pattern", T_STR},
+                 {"format", T_STR},
+                 {"minLength", T_STR},
+                 {"maxLength", T_STR},
+                 {"minimum", T_NUM},
+                 {"maximum", T_NUM},
+                 {"exclusiveMinimum", T_NUM},
+                 {"exclusiveMaximum", T_NUM},
+                 {"multipleOf", T_NUM}};
     int all = 0;
     for (size_t i = 0; i < sizeof about / sizeof *about; i++) {
         all |= json_object_get(v, about[i].key) ? about[i].types : 0;
@@ -167,8 +177,7 @@ static bool is_type(const json_t *v, int types)
     case JSON_INTEGER:
         return types & (T_INT | T_NUM);
     case JSON_REAL:
-        return types & T_NUM ||
-               (types & T_INT && json_real_value(v) == floor(json_real_value(v)));
+        return types & T_NUM || (types & T_INT && json_real_value(v) == floor(json_real_value(v)));
     case JSON_TRUE:
     case JSON_FALSE:
         return types & T_BOOL;
@@ -208,8 +217,7 @@ static node number(struct schema *c, const json_t *v, bool integer)
     if (step && !(integer && json_number_value(step) == 1)) {
         schema_left_out(c, "multipleOf");
     }
-    return !b.lo && !b.hi ? integer ? c->s.whole : c->s.number
-                          : number_node(c->s.x, &b, integer);
+    return !b.lo && !b.hi ? integer ? c->s.whole : c->s.number : number_node(c->s.x, &b, integer);
 }
 
 static node by_types(struct schema *c, const json_t *v, int types)
@@ -241,10 +249,10 @@ static node by_types(struct schema *c, const json_t *v, int types)
 
 static bool is_note(const char *key)
 {
-    static const char *const notes[] = {"title",      "description", "default",  "examples",
-                                        "$schema",    "$id",         "$comment", "deprecated",
-                                        "readOnly",   "writeOnly",   "$defs",    "definitions",
-                                        "$anchor",    "example",     "$ref"};
+    static const char *const notes[] = {"title",    "description", "default",  "examples",
+                                        "$schema",  "$id",         "$comment", "deprecated",
+                                        "readOnly", "writeOnly",   "$defs",    "definitions",
+                                        "$anchor",  "example",     "$ref"};
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
         if (strcmp(key, notes[i]) == 0) {
             return true;
@@ -381,11 +389,9 @@ static node reference(struct schema *c, const json_t *v)
 
 static void note_left_out(struct schema *c, const json_t *v)
 {
-    static const char *const keys[] = {"not",          "if",
-                                       "dependentRequired", "dependentSchemas",
-                                       "dependencies", "contains",
-                                       "uniqueItems",  "unevaluatedProperties",
-                                       "unevaluatedItems", "$dynamicRef"};
+    static const char *const keys[] = {
+        "not",      "if",          "dependentRequired",     "dependentSchemas", "dependencies",
+        "contains", "uniqueItems", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *k = json_object_get(v, keys[i]);
         if (k && !json_is_false(k)) {

@@ -17,7 +17,7 @@ struct schema {
     struct buf *notes; /* may be NULL: what was left out */
     struct err *e;
 
-    int rc; /* the first failure */
+    int rc;           /* the first failure */
     struct buf place; /* where we are: "#/properties/a" */
     int depth, made;  /* schemas around us; all of them so far */
     struct schema_rule {

@@ -256,9 +256,9 @@ node schema_array(struct schema *c, const json_t *v)
     if (n > 0) {
         rest = nodes_rep(x, next, owed, more);
     } else if (more > 0) {
-        rest = nodes_seq(x, item,
-                         nodes_rep(x, next, owed > 0 ? owed - 1 : 0,
-                                   more == REP_ANY ? REP_ANY : more - 1));
+        rest = nodes_seq(
+            x, item,
+            nodes_rep(x, next, owed > 0 ? owed - 1 : 0, more == REP_ANY ? REP_ANY : more - 1));
         rest = owed > 0 ? rest : nodes_opt(x, rest);
     }
     for (int32_t i = n; i-- > 0;) {

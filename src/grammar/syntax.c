@@ -44,8 +44,7 @@ static node escapes(struct nodes *x)
 void syntax_init(struct syntax *s, struct nodes *x)
 {
     s->x = x;
-    const node line =
-        nodes_seq(x, nodes_byte(x, '\n'), nodes_rep(x, one_of(x, " \t"), 0, INDENT));
+    const node line = nodes_seq(x, nodes_byte(x, '\n'), nodes_rep(x, one_of(x, " \t"), 0, INDENT));
     s->space = nodes_opt(x, nodes_alt(x, nodes_byte(x, ' '), line));
     s->comma = nodes_seq(x, nodes_byte(x, ','), s->space);
     s->colon = nodes_seq(x, nodes_byte(x, ':'), nodes_opt(x, nodes_byte(x, ' ')));
@@ -66,14 +65,14 @@ void syntax_init(struct syntax *s, struct nodes *x)
     s->value = nodes_ref(x, value);
     const node pair = syntax_pair(s, s->string, s->value);
     const node pairs = nodes_seq(x, pair, nodes_rep(x, nodes_seq(x, s->comma, pair), 0, REP_ANY));
-    s->object = nodes_seq3(x, nodes_byte(x, '{'), s->space,
-                           nodes_seq3(x, nodes_opt(x, nodes_seq(x, pairs, s->space)),
-                                      nodes_byte(x, '}'), NODE_EMPTY));
+    s->object = nodes_seq3(
+        x, nodes_byte(x, '{'), s->space,
+        nodes_seq3(x, nodes_opt(x, nodes_seq(x, pairs, s->space)), nodes_byte(x, '}'), NODE_EMPTY));
     const node items =
         nodes_seq(x, s->value, nodes_rep(x, nodes_seq(x, s->comma, s->value), 0, REP_ANY));
-    s->array = nodes_seq3(x, nodes_byte(x, '['), s->space,
-                          nodes_seq3(x, nodes_opt(x, nodes_seq(x, items, s->space)),
-                                     nodes_byte(x, ']'), NODE_EMPTY));
+    s->array = nodes_seq3(
+        x, nodes_byte(x, '['), s->space,
+        nodes_seq3(x, nodes_opt(x, nodes_seq(x, items, s->space)), nodes_byte(x, ']'), NODE_EMPTY));
     node any_value = nodes_alt(x, s->object, s->array);
     any_value = nodes_alt(x, any_value, s->string);
     any_value = nodes_alt(x, any_value, s->number);
@@ -161,9 +160,9 @@ static node other(struct syntax *s, const char *const *keys, size_t n, size_t at
             end++;
         }
         char_set_add(&rest, c, c);
-        all = nodes_alt(x, all,
-                        nodes_seq(x, chars_range(x, c, c, CHARS_JSON),
-                                  other(s, keys + i, end - i, next)));
+        all = nodes_alt(
+            x, all,
+            nodes_seq(x, chars_range(x, c, c, CHARS_JSON), other(s, keys + i, end - i, next)));
         i = end;
     }
     char_set_close(&rest);

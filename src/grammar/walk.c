@@ -389,8 +389,8 @@ bool walk_complete(struct walk *w)
 {
     pthread_mutex_lock(&w->g->lock);
     begin(w);
-    const bool is = w->at.phase == WP_OVER ||
-                    (w->at.phase == WP_ANSWER && auto_over(w->g->a, w->at.state));
+    const bool is =
+        w->at.phase == WP_OVER || (w->at.phase == WP_ANSWER && auto_over(w->g->a, w->at.state));
     pthread_mutex_unlock(&w->g->lock);
     return is;
 }

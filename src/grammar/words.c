@@ -34,9 +34,8 @@ static void copy_bytes(struct words *w)
         n = 0;
         const char *p = w->source.bytes(w->source.ctx, id, &n);
         w->at[id] = (uint32_t)size;
-        w->added[id] = p && n > 0 && n <= LENGTH_MOST
-                           ? (uint8_t)w->source.added(w->source.ctx, id)
-                           : 2;
+        w->added[id] =
+            p && n > 0 && n <= LENGTH_MOST ? (uint8_t)w->source.added(w->source.ctx, id) : 2;
         if (p) {
             memcpy(w->pool + size, p, n);
             size += n;

@@ -61,7 +61,9 @@ static int plan(struct engine *g, struct spec *spec, struct slot *const *slots, 
         w->part[i] = (struct spec_part){.q = s->q,
                                         .seq = s->seq,
                                         .pending = s->ids[s->n - 1],
-                                        .room = forced[i] > 0 ? 0 : room < left ? room : left};
+                                        .room = forced[i] > 0 ? 0
+                                                : room < left ? room
+                                                              : left};
     }
     const int rc = spec_on(spec) ? spec_draft(spec, g, w->part, n, e) : 0;
     int rows = n;
