@@ -63,7 +63,8 @@ static int open_listener(void *ctx, const char *address, char note[256], struct 
     struct listener *l = ctx;
     const int rc = listener_open(l, address, e);
     if (rc == 0) {
-        snprintf(note, 256, "listening at http://%s%s", http_address(listener_http(l)),
+        snprintf(note, 256, "listening at %s%s%s", listener_scheme(l),
+                 http_address(listener_http(l)),
                  listener_is_public(l) ? "; whoever reaches it may use the model" : "");
     }
     return rc;

@@ -5,60 +5,81 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "view/requests.h"
 
-#define KEY_FILE_MAX 65536
+#define FILE_MAX 1048576
 
-/* The keys of --api-key and of the lines of --api-key-file. */
-struct keys {
-    struct buf text; /* of the file */
+/* A list of texts, some of which lie in the text of a file. */
+struct texts {
+    struct buf file;
     const char **v;
     size_t n;
 };
 
-static void keys_free(struct keys *k)
+static void texts_free(struct texts *t)
 {
-    buf_free(&k->text);
-    free(k->v);
+    buf_free(&t->file);
+    free(t->v);
 }
 
-static int take_keys(const struct conf *cf, struct keys *k, struct err *e)
+/* The keys of --api-key and of the lines of --api-key-file. */
+static int take_keys(const struct conf *cf, struct texts *k, struct err *e)
 {
     const char *path = conf_str(cf, "api-key-file");
+    const char *env = getenv("QUASAR_API_KEY");
     size_t lines = 0;
+    if (env && !env[0]) {
+        return err_set(e, QE_USAGE, "QUASAR_API_KEY is set and empty; unset it, or give a key");
+    }
     if (path) {
-        const int rc = io_read_file(path, KEY_FILE_MAX, &k->text, e);
+        const int rc = io_read_file(path, FILE_MAX, &k->file, e);
         if (rc < 0) {
             return rc;
         }
-        for (size_t i = 0; i < k->text.len; i++) {
-            lines += k->text.data[i] == '\n';
+        for (size_t i = 0; i < k->file.len; i++) {
+            lines += k->file.data[i] == '\n';
         }
     }
-    k->v = mem_array(conf_list_len(cf, "api-key") + lines + 2, sizeof *k->v);
-    for (size_t i = 0; i < conf_list_len(cf, "api-key"); i++) {
+    const size_t given = conf_list_len(cf, "api-key");
+    k->v = mem_array(given + lines + 2, sizeof *k->v);
+    for (size_t i = 0; i < given; i++) {
         k->v[k->n++] = conf_list_at(cf, "api-key", i);
-    }
-    char *save = NULL;
-    for (char *line = k->text.data ? strtok_r(k->text.data, "\r\n", &save) : NULL; line;
-         line = strtok_r(NULL, "\r\n", &save)) {
-        if (line[0] && line[0] != '#') {
-            k->v[k->n++] = line;
-        }
-    }
-    for (size_t i = 0; i < k->n; i++) {
         if (!k->v[i][0]) {
             return err_set(e, QE_USAGE, "an API key is empty");
         }
     }
-    if (path && k->n == conf_list_len(cf, "api-key")) {
+    char *save = NULL;
+    for (char *line = k->file.data ? strtok_r(k->file.data, "\r\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\r\n", &save)) {
+        line += strspn(line, " \t");
+        line[strcspn(line, " \t")] = 0;
+        if (line[0] && line[0] != '#') {
+            k->v[k->n++] = line;
+        }
+    }
+    if (path && k->n == given) {
         return err_set(e, QE_USAGE, "%s has no API key; a line of it is one", path);
     }
     return 0;
+}
+
+/* The socket that a service manager has opened for this process; 0: none. */
+static int take_given(struct err *e)
+{
+    const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
+    if (!pid || !fds || strtol(pid, NULL, 10) != (long)getpid()) {
+        return 0;
+    }
+    const long n = strtol(fds, NULL, 10);
+    return n == 1 ? 3
+           : n < 1
+               ? 0
+               : err_set(e, QE_USAGE, "LISTEN_FDS names %ld sockets; one can be listened at", n);
 }
 
 static void print_line(void *ctx, const char *line)
@@ -69,13 +90,14 @@ static void print_line(void *ctx, const char *line)
 
 static bool is_loopback(const char *host)
 {
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
-           strcmp(host, "::1") == 0;
+    return strncmp(host, "unix:", 5) == 0 || strcmp(host, "localhost") == 0 ||
+           strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
 }
 
 struct listener {
     struct conv *conv;
-    struct keys keys;
+    struct texts keys, origins;
+    struct buf cert, key;
     struct http_opts opts;
     char *host; /* of an address given later */
     struct requests_control control;
@@ -105,11 +127,28 @@ static bool body(void *ctx, uint64_t id, struct buf *out)
     return l->http && http_body(l->http, id, out);
 }
 
+/* Certificate, key, and the pages that may ask. */
+static int take_files(const struct conf *cf, struct listener *l, struct err *e)
+{
+    const char *cert = conf_str(cf, "tls-cert"), *key = conf_str(cf, "tls-key");
+    const size_t n = conf_list_len(cf, "cors");
+    l->origins.v = mem_array(n + 1, sizeof *l->origins.v);
+    l->origins.n = n;
+    for (size_t i = 0; i < n; i++) {
+        l->origins.v[i] = conf_list_at(cf, "cors", i);
+    }
+    int rc = cert ? io_read_file(cert, FILE_MAX, &l->cert, e) : 0;
+    rc = rc < 0 || !key ? rc : io_read_file(key, FILE_MAX, &l->key, e);
+    return rc;
+}
+
 int listener_create(const struct conf *cf, struct conv *c, bool loud, struct listener **out,
                     struct err *e)
 {
     struct listener *l = mem_zalloc(sizeof *l);
-    const int rc = take_keys(cf, &l->keys, e);
+    int rc = take_keys(cf, &l->keys, e);
+    rc = rc < 0 ? rc : take_files(cf, l, e);
+    rc = rc < 0 ? rc : loud ? take_given(e) : 0;
     if (rc < 0) {
         listener_free(l);
         return rc;
@@ -121,6 +160,11 @@ int listener_create(const struct conf *cf, struct conv *c, bool loud, struct lis
     l->opts = (struct http_opts){
         .host = conf_str(cf, "host"),
         .port = (int)conf_int(cf, "port", 8080),
+        .given_fd = rc,
+        .tls_cert = conf_str(cf, "tls-cert") ? l->cert.data ? l->cert.data : "" : NULL,
+        .tls_key = conf_str(cf, "tls-key") ? l->key.data ? l->key.data : "" : NULL,
+        .origins = l->origins.v,
+        .n_origins = l->origins.n,
         .keys = l->keys.v,
         .n_keys = l->keys.n,
         .queue = (int)conf_int(cf, "max-queue", 0),
@@ -134,12 +178,18 @@ int listener_create(const struct conf *cf, struct conv *c, bool loud, struct lis
 
 static int take_address(struct listener *l, const char *address, struct err *e)
 {
+    if (strncmp(address, "unix:", 5) == 0) {
+        free(l->host);
+        l->opts.host = l->host = mem_strdup(address);
+        return 0;
+    }
     const char *colon = strrchr(address, ':');
     const char *port = colon ? colon + 1 : address;
     char *end = NULL;
     const long n = strtol(port, &end, 10);
     if (!port[0] || *end || n < 0 || n > 65535) {
-        return err_set(e, QE_USAGE, "\"%.80s\" is no address; HOST:PORT is one, or a port alone",
+        return err_set(e, QE_USAGE,
+                       "\"%.80s\" is no address; HOST:PORT is one, a port alone, or unix:PATH",
                        address);
     }
     l->opts.port = (int)n;
@@ -158,8 +208,18 @@ int listener_open(struct listener *l, const char *address, struct err *e)
     if (rc < 0) {
         return rc;
     }
+    if (address && address[0]) {
+        l->opts.given_fd = 0; /* it is somewhere else that is wanted */
+    }
     listener_close(l);
     return http_open(l->conv, &l->opts, &l->http, e);
+}
+
+const char *listener_scheme(const struct listener *l)
+{
+    return strncmp(http_address(l->http), "unix:", 5) == 0 ? ""
+           : l->opts.tls_cert                              ? "https://"
+                                                           : "http://";
 }
 
 void listener_close(struct listener *l)
@@ -180,7 +240,7 @@ struct requests *listener_requests(const struct listener *l)
 
 bool listener_is_public(const struct listener *l)
 {
-    return l->http && !is_loopback(l->opts.host) && l->keys.n == 0;
+    return l->http && (l->opts.given_fd > 0 || !is_loopback(l->opts.host)) && l->keys.n == 0;
 }
 
 void listener_free(struct listener *l)
@@ -190,7 +250,10 @@ void listener_free(struct listener *l)
     }
     listener_close(l);
     requests_free(l->requests);
-    keys_free(&l->keys);
+    texts_free(&l->keys);
+    texts_free(&l->origins);
+    buf_free(&l->cert);
+    buf_free(&l->key);
     free(l->host);
     free(l);
 }

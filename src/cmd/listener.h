@@ -13,10 +13,13 @@ struct listener;
 /* Closed at first. loud: a line of every answer goes to standard error. */
 int listener_create(const struct conf *cf, struct conv *c, bool loud, struct listener **out,
                     struct err *e);
-/* Listens at an address: "HOST:PORT", ":PORT", "PORT", or NULL for that of the options. One that
- * is open is closed first. */
+/* Listens at an address: "HOST:PORT", ":PORT", "PORT", "unix:PATH", or NULL for that of the
+ * options, or (loud) of the service manager that has opened one. One that is open is closed first.
+ */
 int listener_open(struct listener *l, const char *address, struct err *e);
 void listener_close(struct listener *l);
+/* What stands before its address: "http://", "https://" or "". While open. */
+const char *listener_scheme(const struct listener *l);
 /* NULL while closed. */
 struct http *listener_http(const struct listener *l);
 struct requests *listener_requests(const struct listener *l);

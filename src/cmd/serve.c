@@ -7,13 +7,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "cmd/convopts.h"
 #include "cmd/interrupt.h"
 #include "cmd/listener.h"
 
-/* Until a signal, or until the model turns out to be none. */
-static int watch(struct conv *c, struct http *h, struct err *e)
+/* A connection takes a descriptor: as many as the system lets us have. */
+static void raise_limit(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
+        (void)setrlimit(RLIMIT_NOFILE, &r);
+    }
+}
+
+static bool is_ready(const struct conv *c)
+{
+    struct view_model m;
+    conv_view_model(c, &m);
+    return m.ready;
+}
+
+/* Until a signal, or until the model turns out to be none. *loading: the signal came before the
+ * model was there. */
+static int watch(struct conv *c, struct http *h, bool *loading, struct err *e)
 {
     struct conv_event ev;
     memset(&ev, 0, sizeof ev);
@@ -43,6 +63,7 @@ static int watch(struct conv *c, struct http *h, struct err *e)
         }
         if (interrupt_came() && !draining) {
             draining = true;
+            *loading = !is_ready(c);
             http_drain(h);
             if (http_live(h) > 0) {
                 fprintf(stderr,
@@ -61,17 +82,24 @@ static int watch(struct conv *c, struct http *h, struct err *e)
 static int serve(const struct conf *cf, struct conv *c, struct err *e)
 {
     struct listener *l = NULL;
+    bool loading = false;
     int rc = listener_create(cf, c, true, &l, e);
-    rc = rc < 0 ? rc : listener_open(l, NULL, e);
+    rc = rc < 0 ? rc : listener_open(l, conf_str(cf, "listen"), e);
     if (rc == 0) {
-        fprintf(stderr, "listening at http://%s\n", http_address(listener_http(l)));
+        fprintf(stderr, "listening at %s%s\n", listener_scheme(l), http_address(listener_http(l)));
         if (listener_is_public(l)) {
             fprintf(stderr, "warning: whoever reaches this address may use the model; --api-key "
                             "asks for a key\n");
         }
-        rc = watch(c, listener_http(l), e);
+        rc = watch(c, listener_http(l), &loading, e);
     }
     listener_free(l);
+    if (rc == 0 && loading) {
+        /* Nothing was asked and nothing is to be stored; the model would be loaded to its end only
+         * to be freed. */
+        fflush(NULL);
+        _exit(0);
+    }
     return rc;
 }
 
@@ -85,9 +113,11 @@ int cmd_serve(const struct conf *cf, int nargs, char **args, struct err *e)
                        args[0]);
     }
     interrupt_catch(true);
+    raise_limit();
     int rc = convopts_from(cf, &co, &s, e);
     if (rc == 0) {
         co.slots = (int)conf_int(cf, "slots", 4);
+        co.queue = (int)conf_int(cf, "max-queue", 64);
         rc = conv_open(&co, &c, e);
     }
     if (rc == 0) {

@@ -544,6 +544,7 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
                  .every = o->prefix_every,
                  .generated = o->cache_generated,
                  .tier = c->disk ? disk_tier(c->disk) : NULL},
+        .queue = o->queue,
         .wake_fd = c->wake_fd,
     };
     rc = sched_open(&so, &c->sched, e);

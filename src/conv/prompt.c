@@ -111,11 +111,12 @@ static bool is_role(const json_t *m, const char *role)
     return r && strcmp(r, role) == 0;
 }
 
-/* The settings' system prompt goes first, unless the conversation has its own. */
+/* The settings' system prompt goes first, unless it is empty or the conversation has its own. */
 static json_t *with_system(const json_t *messages, const char *system)
 {
     json_t *all = json_array();
-    if (system && !is_role(json_array_get(messages, 0), "system")) {
+    const json_t *first = json_array_get(messages, 0);
+    if (system && system[0] && !is_role(first, "system") && !is_role(first, "developer")) {
         json_t *m = json_object();
         json_object_set_new(m, "role", json_string("system"));
         json_object_set_new(m, "content", json_str_lossy(system, strlen(system)));

@@ -170,6 +170,7 @@ void answer_drop(struct answer *a)
         a->choice[i].chat = NULL;
     }
     if (running) {
+        metrics_finish(a->h->metrics, "abort");
         ended(a, RQ_FAILED,
               a->cancelled           ? "cancelled"
               : a->gone || a->broken ? "the client went away"
@@ -237,6 +238,7 @@ static void fail(struct answer *a, const struct conv_event *ev, const struct cha
     const char *why = ev->text.data ? ev->text.data : "the answer failed";
     (void)r;
     ended(a, RQ_FAILED, why);
+    metrics_finish(a->h->metrics, "error");
     if (!a->headed) {
         refuse(a, status_of(ev->code), why);
     } else if (a->ask->stream) {
@@ -264,6 +266,44 @@ static void figures(struct answer *a, const struct chat_result *const *all)
     v->tok_round = all[0]->rounds > 0 ? (double)all[0]->n_ids / all[0]->rounds : NAN;
 }
 
+/* A piece of a choice came, which stands at so many tokens. */
+static void count_piece(struct answer *a, struct choice *c, int tokens)
+{
+    const int64_t now = now_ns();
+    const int more = tokens - c->tokens;
+    if (c->heard == 0) {
+        metrics_add(a->h->metrics, MK_FIRST, clock_seconds(now - a->asked), 1);
+    } else if (more > 0) {
+        metrics_add(a->h->metrics, MK_BETWEEN, clock_seconds(now - c->heard) / more, more);
+    }
+    c->heard = now;
+    c->tokens = tokens > c->tokens ? tokens : c->tokens;
+}
+
+/* One choice is whole. */
+static void count_choice(const struct answer *a, const struct chat_result *r)
+{
+    struct metrics *m = a->h->metrics;
+    metrics_add(m, MK_PREFILL, r->prefill_s, 1);
+    metrics_add(m, MK_DECODE, r->decode_s, 1);
+    metrics_add(m, MK_INFERENCE, r->prefill_s + r->decode_s, 1);
+    metrics_add(m, MK_OUTPUT, (double)r->n_ids, 1);
+    if (r->n_ids > 1) {
+        metrics_add(m, MK_EACH, r->decode_s / (double)(r->n_ids - 1), 1);
+    }
+    metrics_finish(m, r->reason == CE_R_CANCELLED ? "abort" : conv_reason_word(r->reason));
+}
+
+/* All of an answer is there. */
+static void count_answer(const struct answer *a)
+{
+    struct metrics *m = a->h->metrics;
+    metrics_add(m, MK_WHOLE, clock_seconds(now_ns() - a->asked), 1);
+    metrics_add(m, MK_PROMPT, a->view.input, 1);
+    metrics_add(m, MK_MOST, a->ask->q.max_tokens, 1);
+    metrics_add(m, MK_N, a->ask->n, 1);
+}
+
 static void end_choice(struct answer *a, struct choice *c, const struct conv_event *ev)
 {
     const struct chat_result *all[API_CHOICES];
@@ -273,6 +313,7 @@ static void end_choice(struct answer *a, struct choice *c, const struct conv_eve
         return;
     }
     a->n_ended++;
+    count_choice(a, r);
     if (a->ask->stream) {
         open_choice(a, c);
         (void)let_out(a, c, true);
@@ -283,6 +324,7 @@ static void end_choice(struct answer *a, struct choice *c, const struct conv_eve
             all[i] = chat_last(a->choice[i].chat);
         }
         figures(a, all);
+        count_answer(a);
         if (a->ask->stream) {
             a->ask->api->close(a->ask, a->view.input, a->view.cached, a->view.output, &a->out);
         } else {
@@ -328,6 +370,10 @@ void answer_event(struct answer *a, int i, const struct conv_event *ev)
             }
             go_on(a);
         }
+        if (c->prefills == 2) {
+            a->view.queue_s = clock_seconds(now_ns() - a->asked);
+            metrics_add(a->h->metrics, MK_QUEUE, a->view.queue_s, 1);
+        }
         if (c->prefills == 2 && a->ask->stream) {
             open_choice(a, c);
             go_on(a);
@@ -337,6 +383,7 @@ void answer_event(struct answer *a, int i, const struct conv_event *ev)
         break;
     case CE_THOUGHT:
     case CE_TEXT:
+        count_piece(a, c, ev->done);
         live_figures(a, c);
         if (a->ask->stream) {
             buf_add(&c->out.logprobs, ev->logprobs.data, ev->logprobs.len);
@@ -348,6 +395,7 @@ void answer_event(struct answer *a, int i, const struct conv_event *ev)
         }
         break;
     case CE_TOOL:
+        count_piece(a, c, c->tokens);
         if (a->ask->stream) {
             call = json_loadb(ev->text.data, ev->text.len, JSON_ALLOW_NUL, NULL);
             open_choice(a, c);

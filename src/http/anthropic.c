@@ -18,8 +18,10 @@ static void wrong_image(struct fields *f, size_t i)
     fields_wrong(f, "messages", "%zu has an image or a document: this model reads text only", i);
 }
 
-/* The text of a string or of the text blocks of an array. */
-static void add_text(const json_t *content, size_t i, struct fields *f, struct buf *out)
+/* The text of a string or of the text blocks of an array. result: of a tool, whose pictures the
+ * user may not even know of: the model is told that there was one. */
+static void add_text(const json_t *content, size_t i, bool result, struct fields *f,
+                     struct buf *out)
 {
     if (json_is_string(content)) {
         buf_add(out, json_string_value(content), json_string_length(content));
@@ -38,6 +40,10 @@ static void add_text(const json_t *content, size_t i, struct fields *f, struct b
         } else if (field_is(b, "tool_reference")) {
             buf_printf(out, "%sThe tool %s can be called now.", out->len ? "\n" : "",
                        field_str(b, "tool_name"));
+        } else if (result && (field_is(b, "image") || field_is(b, "document"))) {
+            buf_printf(out, "%s[The tool gave %s %s, which you cannot see: you read text only.]",
+                       out->len ? "\n" : "", field_is(b, "image") ? "an" : "a",
+                       field_str(b, "type"));
         } else if (field_is(b, "image") || field_is(b, "document")) {
             wrong_image(f, i);
         }
@@ -66,7 +72,7 @@ static void add_user(json_t *list, const char *role, const json_t *content, size
     size_t k = 0;
     const json_t *b = NULL;
     if (!json_is_array(content)) {
-        add_text(content, i, f, &text);
+        add_text(content, i, false, f, &text);
         json_array_append_new(list, text_message(role, &text));
         buf_free(&text);
         return;
@@ -76,7 +82,7 @@ static void add_user(json_t *list, const char *role, const json_t *content, size
         if (field_is(b, "tool_result")) {
             flush_text(list, role, &text);
             struct buf result = BUF_INIT;
-            add_text(json_object_get(b, "content"), i, f, &result);
+            add_text(json_object_get(b, "content"), i, true, f, &result);
             json_t *m = text_message("tool", &result);
             json_object_set_new(m, "tool_call_id", json_string(field_str(b, "tool_use_id")));
             json_array_append_new(list, m);
@@ -102,7 +108,7 @@ static void add_assistant(json_t *list, const json_t *content, size_t i, struct 
     size_t k = 0;
     const json_t *b = NULL;
     if (!json_is_array(content)) {
-        add_text(content, i, f, &text);
+        add_text(content, i, false, f, &text);
     }
     json_array_foreach((json_t *)(uintptr_t)content, k, b)
     {

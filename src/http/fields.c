@@ -173,7 +173,8 @@ static void check_tool(struct fields *f, const json_t *t, size_t i, const char *
         fields_wrong(f, "tools", "item %zu is %s; it must be an object", i, type_word(t));
         return;
     }
-    if (!o || (!within && !json_object_get(t, schema) && !json_object_get(t, "name"))) {
+    const bool kind = json_is_string(json_object_get(t, "type"));
+    if (!o || (!within && kind && !field_is(t, "function") && !field_is(t, "custom"))) {
         return;
     }
     if (!json_is_object(o)) {

@@ -31,6 +31,9 @@ int http_open(struct conv *c, const struct http_opts *o, struct http **out, stru
     h->wake_fd = h->drained_fd = h->bound.fd = -1;
     h->metrics = metrics_create();
     h->defaults = conv_request_default(c);
+    if (!h->defaults.system) {
+        h->defaults.system = "You are a helpful assistant.";
+    }
     if (h->defaults.max_tokens < 0) {
         h->defaults.max_tokens = o->max_tokens > 0 ? o->max_tokens : 8192;
     }

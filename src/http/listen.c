@@ -477,7 +477,8 @@ static int check_tls(const struct http_opts *o, struct err *e)
 
 static struct MHD_Daemon *start(struct http *h)
 {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+    /* not epoll, whose edges lose the end of a client that closes as it speaks */
+    unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
                      (h->opts.tls_cert ? (unsigned)MHD_USE_TLS : 0U);
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)h->opts.tls_cert},

@@ -254,7 +254,7 @@ static void write_engine(struct buf *out, const struct conv *c, const char *mode
     single(out, "vllm:num_requests_waiting", "gauge", "Requests that wait for a slot", model,
            l.waiting);
     single(out, "vllm:kv_cache_usage_perc", "gauge", "Share of the cache's pages in use", model,
-           kv.pages > 0 ? 1 - (double)kv.pages_free / kv.pages : 0);
+           kv.pages > 0 ? (double)(kv.pages - kv.pages_free - kv.pages_kept) / kv.pages : 0);
     head(out, "vllm:cache_config_info", "gauge", "The key/value cache");
     char more[96];
     snprintf(more, sizeof more, ",block_size=\"%d\",num_gpu_blocks=\"%d\"", kv.page_tokens,

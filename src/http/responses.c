@@ -39,8 +39,9 @@ static void flush_said(json_t *list, struct said *s)
     memset(s, 0, sizeof *s);
 }
 
-/* The text of a string, or of an array of parts that have one. */
-static void add_text(const json_t *content, struct fields *f, struct buf *out)
+/* The text of a string, or of an array of parts that have one. result: of a tool, whose pictures
+ * the user may not even know of: the model is told that there was one. */
+static void add_text(const json_t *content, bool result, struct fields *f, struct buf *out)
 {
     size_t k = 0;
     const json_t *p = NULL;
@@ -52,6 +53,8 @@ static void add_text(const json_t *content, struct fields *f, struct buf *out)
         const json_t *t = json_object_get(p, "text");
         if (json_is_string(t)) {
             buf_add(out, json_string_value(t), json_string_length(t));
+        } else if (result && field_is(p, "input_image")) {
+            buf_adds(out, "[The tool gave an image, which you cannot see: you read text only.]");
         } else if (field_is(p, "input_image") || field_is(p, "input_file")) {
             fields_wrong(f, "input", "has an image or a file: this model reads text only");
         }
@@ -61,7 +64,7 @@ static void add_text(const json_t *content, struct fields *f, struct buf *out)
 static void add_message(json_t *list, const char *role, const json_t *content, struct fields *f)
 {
     struct buf text = BUF_INIT;
-    add_text(content, f, &text);
+    add_text(content, strcmp(role, "tool") == 0, f, &text);
     json_array_append_new(list, json_pack("{s:s, s:o}", "role", role, "content",
                                           json_str_lossy(text.data ? text.data : "", text.len)));
     buf_free(&text);
@@ -84,7 +87,7 @@ static void add_item(json_t *list, struct said *s, const json_t *it, struct fiel
     if (field_is(it, "message") || (!field_str(it, "type")[0] && role[0])) {
         if (strcmp(role, "assistant") == 0) {
             s->any = true;
-            add_text(json_object_get(it, "content"), f, &s->text);
+            add_text(json_object_get(it, "content"), false, f, &s->text);
         } else {
             flush_said(list, s);
             add_message(list, role, json_object_get(it, "content"), f);
@@ -95,7 +98,7 @@ static void add_item(json_t *list, struct said *s, const json_t *it, struct fiel
         }
         const json_t *content = json_object_get(it, "content");
         s->any = true;
-        add_text(json_array_size(content) > 0 ? content : json_object_get(it, "summary"), f,
+        add_text(json_array_size(content) > 0 ? content : json_object_get(it, "summary"), false, f,
                  &s->thought);
     } else if (field_is(it, "function_call")) {
         const char *text = field_str(it, "arguments");

@@ -60,6 +60,8 @@ struct choice {
     struct choice_out out;
     struct buf thought, text; /* not turned into events yet */
     int prefills;             /* seen; 1: accepted, 2: it is known what is cached */
+    int64_t heard;            /* when something of it came last; 0: nothing did */
+    int tokens;               /* drawn by then */
 };
 
 struct answer {
