@@ -23,17 +23,25 @@
 #define MAX_PIECE (8U << 20) /* longer pieces are shown plain */
 #define MIN_BOX   24
 
+/* How far the source was cut into pieces, and where the next cut is looked for. */
+struct cuts {
+    size_t closed; /* bytes of the source in pieces that are done for good */
+    uint32_t said; /* how much these say */
+    size_t scan;   /* start of the first line not looked at */
+    char fence;    /* its character inside a fence, else 0 */
+    size_t fence_len;
+    bool blank; /* the line before scan is blank, outside fences */
+};
+
 struct md {
     struct buf src;
     struct text_rows rows;
     int width;
-    size_t closed;      /* bytes of src laid out for good */
-    size_t closed_rows; /* their rows */
-    /* the search for the next cut */
-    size_t scan; /* start of the first line not looked at */
-    char fence;  /* its character inside a fence, else 0 */
-    size_t fence_len;
-    bool blank; /* the line before scan is blank, outside fences */
+    size_t closed_rows; /* of the pieces that are done */
+    struct cuts cuts;   /* of the rows */
+    struct buf said;
+    struct cuts said_cuts;
+    bool ended;
 };
 
 struct container {
@@ -50,8 +58,11 @@ struct list {
 
 struct render {
     const struct theme *th;
-    struct text_rows *out;
+    struct text_rows *out; /* NULL: only what is said is wanted … */
+    struct buf *said;      /* … here */
+    uint32_t at;           /* how much was said so far */
     int width;
+    bool any; /* there was a leaf */
     struct container cont[MAX_NEST];
     int n_cont;
     struct list lists[MAX_NEST];
@@ -73,7 +84,8 @@ struct render {
 
 static bool is_letter(char c)
 {
-    return (unsigned char)c >= 0x80 || isalpha((unsigned char)c);
+    const unsigned char u = (unsigned char)c;
+    return u >= 0x80 || (unsigned)((u | 0x20) - 'a') < 26;
 }
 
 static size_t count_letters(const char *p, size_t n)
@@ -91,6 +103,17 @@ static bool ascii_text(const struct render *r)
 }
 
 /* ---- leaves -------------------------------------------------------------- */
+
+/* Text goes to where the rows' runs say it is; lines of other text are other lines. */
+static void say(struct render *r, struct text_flow *f)
+{
+    f->from = r->at;
+    r->at += (uint32_t)f->text.len + 1;
+    if (r->said) {
+        buf_add(r->said, f->text.data ? f->text.data : "", f->text.len);
+        buf_addc(r->said, '\n');
+    }
+}
 
 static void prefixes(const struct render *r, struct text_prefix *first, struct text_prefix *next)
 {
@@ -116,7 +139,7 @@ static void prefixes(const struct render *r, struct text_prefix *first, struct t
 static void leaf_begin(struct render *r)
 {
     bool tight = r->n_lists > 0 && r->lists[r->n_lists - 1].tight;
-    if (r->gap && !tight) {
+    if (r->gap && !tight && r->out) {
         struct text_prefix first, next;
         struct render quotes = *r;
         quotes.n_cont = 0;
@@ -139,28 +162,32 @@ static void leaf_end(struct render *r)
     }
     r->gap = true;
     r->fresh = false;
+    r->any = true;
 }
 
 static void flush_text(struct render *r)
 {
     struct text_prefix first, next;
-    prefixes(r, &first, &next);
-    struct text_wrap w = {.width = r->width, .mode = WRAP_WORD, .first = &first, .next = &next};
-    text_wrap(r->out, &r->flow, &w);
+    say(r, &r->flow);
+    if (r->out) {
+        prefixes(r, &first, &next);
+        struct text_wrap w = {.width = r->width, .mode = WRAP_WORD, .first = &first, .next = &next};
+        text_wrap(r->out, &r->flow, &w);
+    }
     leaf_end(r);
 }
 
 /* The upper edge of a code box, with the fence's info string in it. */
 static void box_edge(struct render *r, const struct text_prefix *p, enum glyph left,
-                     enum glyph right, const struct buf *info)
+                     enum glyph right, const struct text_flow *info)
 {
     text_prefix_write(r->out, p);
     text_rows_puts(r->out, R_BORDER | TEXT_DECOR, theme_glyph(r->th, left));
-    if (info && info->len) {
+    if (info && info->text.len) {
         text_rows_puts(r->out, R_TEXT | TEXT_DECOR, " ");
         int room = r->width - text_prefix_cells(p) - 4;
-        size_t fit = text_fit(info->data, info->len, room);
-        text_rows_span(r->out, R_CODE, info->data, fit);
+        size_t fit = text_fit(info->text.data, info->text.len, room);
+        text_rows_said(r->out, R_CODE, info->text.data, fit, info->from);
         text_rows_puts(r->out, R_TEXT | TEXT_DECOR, " ");
     }
     text_rows_fill(r->out, R_BORDER | TEXT_DECOR, theme_glyph(r->th, G_HLINE),
@@ -177,7 +204,8 @@ static void add_piece(void *ctx, enum role role, const char *p, size_t n)
         f->cap_runs = f->cap_runs ? f->cap_runs * 2 : 16;
         f->runs = mem_realloc(f->runs, f->cap_runs * sizeof *f->runs);
     }
-    f->runs[f->n_runs++] = (struct text_run){(size_t)(p - f->text.data), (uint16_t)role};
+    const size_t at = (size_t)(p - f->text.data);
+    f->runs[f->n_runs++] = (struct text_run){at, (uint32_t)at, (uint16_t)role};
 }
 
 /* Gives the lines of a flow the colours of their language. */
@@ -195,32 +223,24 @@ static void highlight(struct text_flow *f, unsigned language)
     }
 }
 
-static void flush_code(struct render *r)
+static void code_rows(struct render *r, const struct text_flow *info)
 {
     struct text_prefix first, next;
     prefixes(r, &first, &next);
-    struct buf *t = &r->flow.text;
-    if (t->len && t->data[t->len - 1] == '\n') {
-        buf_truncate(t, t->len - 1);
-        while (r->flow.n_runs && r->flow.runs[r->flow.n_runs - 1].at >= t->len) {
-            r->flow.n_runs--;
-        }
-    }
-    const unsigned language = hl_language(r->info.data ? r->info.data : "", r->info.len);
-    if (language && t->len) {
+    const unsigned language = hl_language(info->text.data ? info->text.data : "", info->text.len);
+    if (language && r->flow.text.len) {
         highlight(&r->flow, language);
     }
     char mark[16];
     snprintf(mark, sizeof mark, "%s ", theme_glyph(r->th, G_WRAP));
     struct text_wrap w = {.width = r->width, .mode = WRAP_CHAR, .mark = mark};
-    int info_cells = text_cells(r->info.data, r->info.len);
+    int info_cells = text_cells(info->text.data, info->text.len);
     bool box = r->fenced && r->width - text_prefix_cells(&first) >= MIN_BOX &&
                info_cells <= r->width - text_prefix_cells(&first) - 6;
     char edge[16];
     snprintf(edge, sizeof edge, " %s", theme_glyph(r->th, G_VLINE));
     if (box) {
-        box_edge(r, &first, G_TOP_LEFT, G_TOP_RIGHT, &r->info);
-        first = next;
+        box_edge(r, &first, G_TOP_LEFT, G_TOP_RIGHT, info);
         struct text_prefix body = next;
         text_prefix_push(&body, R_BORDER, theme_glyph(r->th, G_VLINE));
         text_prefix_push(&body, R_TEXT, " ");
@@ -229,24 +249,43 @@ static void flush_code(struct render *r)
         w.right = edge;
         text_wrap(r->out, &r->flow, &w);
         box_edge(r, &next, G_BOT_LEFT, G_BOT_RIGHT, NULL);
-    } else {
-        if (r->info.len) {
-            struct text_flow f = {0};
-            text_flow_add(&f, R_CODE | STYLE_UNDER, r->info.data, r->info.len, false);
-            struct text_wrap wi = {
-                .width = r->width, .mode = WRAP_CHAR, .first = &first, .next = &next};
-            text_wrap(r->out, &f, &wi);
-            text_flow_free(&f);
-            first = next;
-        }
-        if (!r->fenced) { /* an indented block stays indented */
-            text_prefix_push(&first, R_TEXT, "    ");
-            text_prefix_push(&next, R_TEXT, "    ");
-        }
-        w.first = &first;
-        w.next = &next;
-        text_wrap(r->out, &r->flow, &w);
+        return;
     }
+    if (info->text.len) {
+        struct text_wrap wi = {
+            .width = r->width, .mode = WRAP_CHAR, .first = &first, .next = &next};
+        text_wrap(r->out, info, &wi);
+        first = next;
+    }
+    if (!r->fenced) { /* an indented block stays indented */
+        text_prefix_push(&first, R_TEXT, "    ");
+        text_prefix_push(&next, R_TEXT, "    ");
+    }
+    w.first = &first;
+    w.next = &next;
+    text_wrap(r->out, &r->flow, &w);
+}
+
+static void flush_code(struct render *r)
+{
+    struct buf *t = &r->flow.text;
+    if (t->len && t->data[t->len - 1] == '\n') {
+        buf_truncate(t, t->len - 1);
+        while (r->flow.n_runs && r->flow.runs[r->flow.n_runs - 1].at >= t->len) {
+            r->flow.n_runs--;
+        }
+    }
+    struct text_flow info = {0};
+    text_flow_add(&info, R_CODE | STYLE_UNDER, r->info.data ? r->info.data : "", r->info.len,
+                  false);
+    if (info.text.len) {
+        say(r, &info);
+    }
+    say(r, &r->flow);
+    if (r->out) {
+        code_rows(r, &info);
+    }
+    text_flow_free(&info);
     leaf_end(r);
 }
 
@@ -254,11 +293,13 @@ static void rule_row(struct render *r)
 {
     struct text_prefix first, next;
     leaf_begin(r);
-    prefixes(r, &first, &next);
-    text_prefix_write(r->out, &first);
-    text_rows_fill(r->out, R_BORDER | TEXT_DECOR, theme_glyph(r->th, G_HLINE),
-                   r->width - text_prefix_cells(&first));
-    text_rows_end(r->out, true);
+    if (r->out) {
+        prefixes(r, &first, &next);
+        text_prefix_write(r->out, &first);
+        text_rows_fill(r->out, R_BORDER | TEXT_DECOR, theme_glyph(r->th, G_HLINE),
+                       r->width - text_prefix_cells(&first));
+        text_rows_end(r->out, true);
+    }
     leaf_end(r);
 }
 
@@ -290,6 +331,7 @@ static int cell_end(struct render *r, MD_ALIGN align)
     r->table.align[col] = align == MD_ALIGN_RIGHT    ? ALIGN_RIGHT
                           : align == MD_ALIGN_CENTER ? ALIGN_CENTER
                                                      : ALIGN_LEFT;
+    say(r, &r->flow);
     r->table.cells[r->n_cells++] = r->flow; /* moved */
     memset(&r->flow, 0, sizeof r->flow);
     return 0;
@@ -462,8 +504,10 @@ static int leave_block(MD_BLOCKTYPE type, void *detail, void *ctx)
         break;
     case MD_BLOCK_TABLE: {
         struct text_prefix first, next;
-        prefixes(r, &first, &next);
-        md_table_layout(&r->table, r->th, r->width, &first, &next, r->out);
+        if (r->out) {
+            prefixes(r, &first, &next);
+            md_table_layout(&r->table, r->th, r->width, &first, &next, r->out);
+        }
         table_free(r);
         r->in_table = false;
         leaf_end(r);
@@ -637,18 +681,23 @@ static int on_text(MD_TEXTTYPE type, const MD_CHAR *p, MD_SIZE n, void *ctx)
 
 /* ---- pieces -------------------------------------------------------------- */
 
-static void piece_plain(const char *p, size_t n, const struct theme *th, int width,
-                        struct text_rows *out)
+/* As it stands, without markup. */
+static void piece_plain(struct render *r, const char *p, size_t n)
 {
     struct text_flow f = {0};
-    text_flow_add(&f, R_TEXT, p, n, th->ascii || !th->utf8);
-    struct text_wrap w = {.width = width, .mode = WRAP_WORD};
-    text_wrap(out, &f, &w);
+    text_flow_add(&f, R_TEXT, p, n, ascii_text(r));
+    say(r, &f);
+    if (r->out) {
+        struct text_wrap w = {.width = r->width, .mode = WRAP_WORD};
+        text_wrap(r->out, &f, &w);
+    }
     text_flow_free(&f);
 }
 
-static void piece_layout(const char *p, size_t n, const struct theme *th, int width,
-                         struct text_rows *out)
+/* Lays a piece out at the end of `out`, or (NULL) appends what it says to `said`. *at: how much was
+ * said before, and then with it. */
+static void piece(const char *p, size_t n, const struct theme *th, int width, struct text_rows *out,
+                  struct buf *said, uint32_t *at)
 {
     while (n && (p[n - 1] == '\n' || p[n - 1] == '\r')) {
         n--;
@@ -660,11 +709,13 @@ static void piece_layout(const char *p, size_t n, const struct theme *th, int wi
     if (n == 0) {
         return;
     }
-    if (out->n_rows) {
+    if (out && out->n_rows) {
         text_rows_end(out, true); /* a blank row between pieces */
     }
-    size_t mark = out->n_rows;
-    struct render r = {.th = th, .out = out, .width = width > 0 ? width : 1};
+    const size_t rows = out ? out->n_rows : 0;
+    const size_t bytes = said ? said->len : 0;
+    struct render r = {
+        .th = th, .out = out, .said = said, .at = *at, .width = width > 0 ? width : 1};
     MD_PARSER parser = {
         .flags = MD_FLAG_TABLES | MD_FLAG_STRIKETHROUGH | MD_FLAG_TASKLISTS | MD_FLAG_NOHTML,
         .enter_block = enter_block,
@@ -677,10 +728,17 @@ static void piece_layout(const char *p, size_t n, const struct theme *th, int wi
     if (rc == 0 && r.letters < count_letters(p, n)) {
         rc = 1;
     }
-    if (rc != 0 || out->n_rows == mark) {
-        text_rows_truncate(out, mark);
-        piece_plain(p, n, th, width, out);
+    if (rc != 0 || !r.any) {
+        if (out) {
+            text_rows_truncate(out, rows);
+        }
+        if (said) {
+            buf_truncate(said, bytes);
+        }
+        r.at = *at;
+        piece_plain(&r, p, n);
     }
+    *at = r.at;
     table_free(&r);
     text_flow_free(&r.flow);
     buf_free(&r.info);
@@ -689,7 +747,7 @@ static void piece_layout(const char *p, size_t n, const struct theme *th, int wi
 /* ---- cutting ------------------------------------------------------------- */
 
 /* Follows fences over the line [p, p + n). */
-static void scan_fence(struct md *m, const char *p, size_t n)
+static void scan_fence(struct cuts *m, const char *p, size_t n)
 {
     size_t i = 0;
     while (i < n && (p[i] == ' ' || p[i] == '\t' || p[i] == '>')) {
@@ -718,64 +776,98 @@ static void scan_fence(struct md *m, const char *p, size_t n)
 }
 
 /* Looks at the next whole line; true when the text may be cut before it. */
-static bool scan_line(struct md *m, size_t *cut)
+static bool scan_line(struct cuts *c, const struct buf *src, size_t *cut)
 {
-    const char *p = m->src.data + m->scan;
-    size_t left = m->src.len - m->scan;
+    const char *p = src->data + c->scan;
+    size_t left = src->len - c->scan;
     const char *nl = left ? memchr(p, '\n', left) : NULL;
     if (!nl) {
         *cut = 0;
         return false;
     }
     size_t n = (size_t)(nl - p);
-    bool can_cut = m->blank && n > 0 && !isspace((unsigned char)p[0]);
-    *cut = m->scan;
-    scan_fence(m, p, n);
+    bool can_cut = c->blank && n > 0 && !isspace((unsigned char)p[0]);
+    *cut = c->scan;
+    scan_fence(c, p, n);
     size_t i = 0;
     while (i < n && isspace((unsigned char)p[i])) {
         i++;
     }
-    m->blank = i == n && !m->fence;
-    m->scan += n + 1;
+    c->blank = i == n && !c->fence;
+    c->scan += n + 1;
     return can_cut;
+}
+
+/* The next piece that is done for good; false: what is left is still open. */
+static bool next_piece(struct cuts *c, const struct buf *src, const char **p, size_t *n)
+{
+    for (;;) {
+        const size_t before = c->scan;
+        size_t cut = 0;
+        const bool can = scan_line(c, src, &cut);
+        if (c->scan == before) {
+            return false;
+        }
+        if (can && cut > c->closed) {
+            *p = src->data + c->closed;
+            *n = cut - c->closed;
+            c->closed = cut;
+            return true;
+        }
+    }
 }
 
 void md_forget(struct md *m)
 {
     text_rows_free(&m->rows);
-    m->rows = (struct text_rows){0};
-    m->width = 0;
+    m->width = INT_MIN;
+}
+
+void md_forget_said(struct md *m)
+{
+    buf_free(&m->said);
+    m->said_cuts = (struct cuts){0};
 }
 
 const struct text_rows *md_layout(struct md *m, const struct theme *th, int width)
 {
+    const char *p = NULL;
+    size_t n = 0;
     if (width != m->width) {
-        text_rows_truncate(&m->rows, 0);
         m->width = width;
-        m->closed = 0;
         m->closed_rows = 0;
-        m->scan = 0;
-        m->fence = 0;
-        m->blank = false;
+        m->cuts = (struct cuts){0};
     }
     text_rows_truncate(&m->rows, m->closed_rows);
-    size_t cut = 0;
-    for (;;) {
-        size_t before = m->scan;
-        bool can = scan_line(m, &cut);
-        if (m->scan == before) {
-            break;
-        }
-        if (can && cut > m->closed) {
-            piece_layout(m->src.data + m->closed, cut - m->closed, th, width, &m->rows);
-            m->closed = cut;
-        }
+    while (next_piece(&m->cuts, &m->src, &p, &n)) {
+        piece(p, n, th, width, &m->rows, NULL, &m->cuts.said);
     }
     m->closed_rows = m->rows.n_rows;
-    if (m->src.len > m->closed) {
-        piece_layout(m->src.data + m->closed, m->src.len - m->closed, th, width, &m->rows);
+    if (m->src.len > m->cuts.closed) {
+        uint32_t at = m->cuts.said;
+        piece(m->src.data + m->cuts.closed, m->src.len - m->cuts.closed, th, width, &m->rows, NULL,
+              &at);
     }
     return &m->rows;
+}
+
+const struct buf *md_said(struct md *m, const struct theme *th)
+{
+    struct cuts *c = &m->said_cuts;
+    const char *p = NULL;
+    size_t n = 0;
+    buf_truncate(&m->said, c->said);
+    while (next_piece(c, &m->src, &p, &n)) {
+        piece(p, n, th, 1, NULL, &m->said, &c->said);
+    }
+    if (m->src.len > c->closed) {
+        uint32_t at = c->said;
+        piece(m->src.data + c->closed, m->src.len - c->closed, th, 1, NULL, &m->said, &at);
+    }
+    if (m->ended) {
+        buf_shrink(&m->said);
+    }
+    return &m->said;
 }
 
 struct md *md_create(void)
@@ -789,6 +881,7 @@ void md_free(struct md *m)
 {
     if (m) {
         buf_free(&m->src);
+        buf_free(&m->said);
         text_rows_free(&m->rows);
         free(m);
     }
@@ -797,6 +890,12 @@ void md_free(struct md *m)
 void md_add(struct md *m, const char *p, size_t n)
 {
     buf_add(&m->src, p, n);
+}
+
+void md_end(struct md *m)
+{
+    m->ended = true;
+    buf_shrink(&m->src);
 }
 
 const struct buf *md_source(const struct md *m)

@@ -126,6 +126,14 @@ static void aligned_row(const struct md_table *t, const struct theme *th, size_t
     free(cells);
 }
 
+/* Where the run that was added last stands in all that is said. */
+static void set_from(struct text_flow *f, uint32_t from)
+{
+    if (f->n_runs) {
+        f->runs[f->n_runs - 1].from = from;
+    }
+}
+
 static void as_pairs(const struct md_table *t, int width, const struct text_prefix *first,
                      const struct text_prefix *next, struct text_rows *out)
 {
@@ -137,6 +145,7 @@ static void as_pairs(const struct md_table *t, int width, const struct text_pref
             uint16_t style = (uint16_t)(R_STRONG | (r > 1 ? TEXT_DECOR : 0));
             if (t->rows > 1) {
                 text_flow_add(&f, style, name->text.data, name->text.len, false);
+                set_from(&f, name->from);
                 text_flow_add(&f, R_TEXT | TEXT_DECOR, ": ", 2, false);
             }
             const struct text_flow *v = cell(t, r, c);
@@ -144,6 +153,7 @@ static void as_pairs(const struct md_table *t, int width, const struct text_pref
                 size_t end = k + 1 < v->n_runs ? v->runs[k + 1].at : v->text.len;
                 text_flow_add(&f, v->runs[k].style, v->text.data + v->runs[k].at,
                               end - v->runs[k].at, false);
+                set_from(&f, v->from + v->runs[k].from);
             }
             bool lead = r <= 1 && c == 0;
             struct text_wrap wrap = {

@@ -1,5 +1,5 @@
-/* Looks for a pattern in laid-out rows. A line that was wrapped is put together
- * again without its ornaments, and what is found in it is cut at the rows. */
+/* Looks for a pattern in text, line by line. A pattern that takes too long at a place is not found
+ * there. */
 #include "config.h"
 #include "tui/search.h"
 
@@ -97,98 +97,32 @@ bool search_next(const struct search *s, const char *p, size_t n, size_t from, s
     return true;
 }
 
-/* ---- rows ---------------------------------------------------------------- */
-
-/* A stretch of a line, and where it is in the rows. */
-struct part {
-    size_t line; /* offset in the line */
-    size_t row, at;
-};
-struct parts {
-    struct part *v;
-    size_t n, cap;
-};
-
-static void add_hit(struct search_hits *out, struct search_hit h)
+static void add_hit(struct search_hits *out, size_t at, size_t len)
 {
     if (out->n == out->cap) {
         out->cap = out->cap ? out->cap * 2 : 16;
         out->v = mem_realloc(out->v, out->cap * sizeof *out->v);
     }
-    out->matches += h.first;
-    out->v[out->n++] = h;
+    out->v[out->n++] = (struct search_hit){(uint32_t)at, (uint32_t)len};
 }
 
-/* Appends what row i says. */
-static void add_row(const struct text_rows *r, size_t i, struct buf *line, struct parts *parts)
+size_t search_text(const struct search *s, const char *p, size_t n, struct search_hits *out)
 {
-    const size_t end = text_row_end(r, i);
-    const size_t runs = i + 1 < r->n_rows ? r->rows[i + 1].run : r->n_runs;
-    for (size_t k = r->rows[i].run; k < runs; k++) {
-        const size_t from = r->runs[k].at;
-        const size_t to = k + 1 < runs ? r->runs[k + 1].at : end;
-        if (r->runs[k].style & TEXT_DECOR) {
-            continue;
-        }
-        if (parts->n == parts->cap) {
-            parts->cap = parts->cap ? parts->cap * 2 : 16;
-            parts->v = mem_realloc(parts->v, parts->cap * sizeof *parts->v);
-        }
-        parts->v[parts->n++] = (struct part){line->len, i, from};
-        buf_add(line, r->text.data + from, to - from);
-    }
-}
-
-/* Cuts a match at the parts; neighbouring pieces of a row become one. */
-static void add_match(const struct parts *parts, size_t line_n, size_t at, size_t len,
-                      struct search_hits *out)
-{
-    bool first = true;
-    for (size_t k = 0; k < parts->n; k++) {
-        const struct part *p = &parts->v[k];
-        const size_t p_end = k + 1 < parts->n ? parts->v[k + 1].line : line_n;
-        const size_t from = at > p->line ? at : p->line;
-        const size_t to = at + len < p_end ? at + len : p_end;
-        if (from >= to) {
-            continue;
-        }
-        struct search_hit *last = out->n ? &out->v[out->n - 1] : NULL;
-        const size_t where = p->at + (from - p->line);
-        if (!first && last->row == p->row && last->at + last->len == where) {
-            last->len += to - from;
-        } else {
-            add_hit(out, (struct search_hit){p->row, where, to - from, first});
-        }
-        first = false;
-    }
-}
-
-void search_rows(const struct search *s, const struct text_rows *r, struct search_hits *out)
-{
-    struct buf line = BUF_INIT;
-    struct parts parts = {0};
-    for (size_t i = 0; i < r->n_rows; i++) {
-        add_row(r, i, &line, &parts);
-        if (!r->rows[i].hard && i + 1 < r->n_rows) {
-            continue;
-        }
+    size_t found = 0;
+    for (size_t line = 0; line < n;) {
+        const char *nl = memchr(p + line, '\n', n - line);
+        const size_t k = nl ? (size_t)(nl - p) - line : n - line;
         size_t at = 0;
         size_t len = 0;
-        for (size_t from = 0; line.len && search_next(s, line.data, line.len, from, &at, &len);
-             from = at + len) {
-            add_match(&parts, line.len, at, len, out);
+        for (size_t from = 0; k && search_next(s, p + line, k, from, &at, &len); from = at + len) {
+            found++;
+            if (out) {
+                add_hit(out, line + at, len);
+            }
         }
-        buf_truncate(&line, 0);
-        parts.n = 0;
+        line += k + 1;
     }
-    free(parts.v);
-    buf_free(&line);
-}
-
-void search_hits_clear(struct search_hits *h)
-{
-    h->n = 0;
-    h->matches = 0;
+    return found;
 }
 
 void search_hits_free(struct search_hits *h)

@@ -5,10 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tui/text.h"
-
 /*
- * A pattern and where it is found in laid-out rows. The pattern is a regular
+ * A pattern and where it is found in a text. The pattern is a regular
  * expression of PCRE2; one that is not valid is looked for as it stands. An
  * upper-case letter in it makes case count. UI thread only.
  */
@@ -21,20 +19,17 @@ void search_free(struct search *s);
 bool search_next(const struct search *s, const char *p, size_t n, size_t from, size_t *at,
                  size_t *len);
 
-/* A piece of a match in one row: bytes of the rows' text. */
+/* Where a match is in a text. */
 struct search_hit {
-    size_t row, at, len;
-    bool first; /* else the same match goes on from the row above */
+    uint32_t at, len;
 };
 struct search_hits {
     struct search_hit *v;
     size_t n, cap;
-    size_t matches; /* pieces with .first */
 };
-/* Appends every match in what the rows say, ornaments left out; a line that was
- * wrapped is one line. */
-void search_rows(const struct search *s, const struct text_rows *r, struct search_hits *out);
-void search_hits_clear(struct search_hits *h);
+/* The number of matches in p[0..n), each within a line; they are appended to out, unless that is
+ * NULL. */
+size_t search_text(const struct search *s, const char *p, size_t n, struct search_hits *out);
 void search_hits_free(struct search_hits *h);
 
 #endif

@@ -48,6 +48,16 @@ void text_filter(const char *p, size_t n, bool ascii, int *col, struct buf *out)
     int at = col ? *col : 0;
     size_t i = 0;
     while (i < n) {
+        size_t plain = i;
+        while (plain < n && p[plain] >= 0x20 && p[plain] < 0x7F) {
+            plain++;
+        }
+        if (plain > i) {
+            buf_add(out, p + i, plain - i);
+            at += (int)(plain - i);
+            i = plain;
+            continue;
+        }
         uint32_t cp = (unsigned char)p[i];
         int k = 1;
         if (cp >= 0x80) {
@@ -127,7 +137,7 @@ size_t text_fit(const char *p, size_t n, int max)
     return i;
 }
 
-static void run_add(struct text_run **runs, size_t *n, size_t *cap, size_t at, uint16_t style)
+static void run_add(struct text_run **runs, size_t *n, size_t *cap, struct text_run run)
 {
     if (*n == *cap) {
         size_t want = *cap ? *cap * 2 : 16;
@@ -138,9 +148,7 @@ static void run_add(struct text_run **runs, size_t *n, size_t *cap, size_t at, u
         *runs = mem_realloc(*runs, bytes);
         *cap = want;
     }
-    (*runs)[*n].at = at;
-    (*runs)[*n].style = style;
-    (*n)++;
+    (*runs)[(*n)++] = run;
 }
 
 void text_flow_add(struct text_flow *f, uint16_t style, const char *p, size_t n, bool ascii)
@@ -158,7 +166,7 @@ void text_flow_add(struct text_flow *f, uint16_t style, const char *p, size_t n,
     }
     text_filter(p, n, ascii, &col, &f->text);
     if (f->text.len > at && (f->n_runs == 0 || f->runs[f->n_runs - 1].style != style)) {
-        run_add(&f->runs, &f->n_runs, &f->cap_runs, at, style);
+        run_add(&f->runs, &f->n_runs, &f->cap_runs, (struct text_run){at, (uint32_t)at, style});
     }
 }
 
@@ -199,18 +207,33 @@ static void row_open(struct text_rows *r)
     r->cells = 0;
 }
 
-void text_rows_span(struct text_rows *r, uint16_t style, const char *p, size_t n)
+/* Whether bytes from `from` on go on with the open row's last run. */
+static bool goes_on(const struct text_rows *r, uint16_t style, uint32_t from)
+{
+    if (r->n_runs == r->rows[r->n_rows - 1].run) {
+        return false;
+    }
+    const struct text_run *k = &r->runs[r->n_runs - 1];
+    return k->style == style &&
+           ((style & TEXT_DECOR) || k->from + (uint32_t)(r->text.len - k->at) == from);
+}
+
+void text_rows_said(struct text_rows *r, uint16_t style, const char *p, size_t n, uint32_t from)
 {
     row_open(r);
     if (n == 0) {
         return;
     }
-    const struct text_row *row = &r->rows[r->n_rows - 1];
-    if (r->n_runs == row->run || r->runs[r->n_runs - 1].style != style) {
-        run_add(&r->runs, &r->n_runs, &r->cap_runs, r->text.len, style);
+    if (!goes_on(r, style, from)) {
+        run_add(&r->runs, &r->n_runs, &r->cap_runs, (struct text_run){r->text.len, from, style});
     }
     buf_add(&r->text, p, n);
     r->cells += text_cells(p, n);
+}
+
+void text_rows_span(struct text_rows *r, uint16_t style, const char *p, size_t n)
+{
+    text_rows_said(r, style, p, n, 0);
 }
 
 void text_rows_puts(struct text_rows *r, uint16_t style, const char *s)
@@ -261,8 +284,20 @@ void text_rows_copy(struct text_rows *r, const struct text_rows *src, size_t i)
     row_open(r);
     EACH_RUN(src, i, k, from, to)
     {
-        text_rows_span(r, src->runs[k].style, src->text.data + from, to - from);
+        text_rows_said(r, src->runs[k].style, src->text.data + from, to - from, src->runs[k].from);
     }
+}
+
+const struct text_run *text_row_run(const struct text_rows *r, size_t i, const struct text_run *k,
+                                    size_t *end)
+{
+    const size_t at = k ? (size_t)(k - r->runs) + 1 : r->rows[i].run;
+    const size_t stop = row_run_end(r, i);
+    if (at >= stop) {
+        return NULL;
+    }
+    *end = at + 1 < stop ? r->runs[at + 1].at : text_row_end(r, i);
+    return &r->runs[at];
 }
 
 void text_row_text(const struct text_rows *r, size_t i, struct buf *out)
@@ -337,7 +372,9 @@ static void flow_slice(struct text_rows *out, const struct text_flow *f, size_t 
         size_t end = k + 1 < f->n_runs ? f->runs[k + 1].at : f->text.len;
         end = end < b ? end : b;
         if (end > a) {
-            text_rows_span(out, f->runs[k].style, f->text.data + a, end - a);
+            const struct text_run *run = &f->runs[k];
+            text_rows_said(out, run->style, f->text.data + a, end - a,
+                           f->from + run->from + (uint32_t)(a - run->at));
             a = end;
         }
     }

@@ -29,11 +29,13 @@ size_t text_fit(const char *p, size_t n, int max);
 
 /* Text with styles, lines separated by '\n'. */
 struct text_run {
-    size_t at; /* first byte */
+    size_t at;     /* first byte */
+    uint32_t from; /* where that stands in all that is said; of no meaning in an ornament */
     uint16_t style;
 };
 struct text_flow {
     struct buf text;
+    uint32_t from; /* where it stands in all that is said; its runs count from there */
     struct text_run *runs;
     size_t n_runs, cap_runs;
 };
@@ -59,6 +61,8 @@ struct text_rows {
 };
 /* Appends filtered text to the open row (begins one when none is open). */
 void text_rows_span(struct text_rows *r, uint16_t style, const char *p, size_t n);
+/* The same, of text that stands at `from` in all that is said. */
+void text_rows_said(struct text_rows *r, uint16_t style, const char *p, size_t n, uint32_t from);
 void text_rows_puts(struct text_rows *r, uint16_t style, const char *s);
 /* Appends count copies of s, or spaces up to the cell column. */
 void text_rows_fill(struct text_rows *r, uint16_t style, const char *s, int count);
@@ -71,6 +75,10 @@ void text_rows_copy(struct text_rows *r, const struct text_rows *src, size_t i);
 void text_rows_truncate(struct text_rows *r, size_t n);
 void text_rows_free(struct text_rows *r);
 size_t text_row_end(const struct text_rows *r, size_t i);
+/* The run of row i after k, or its first one (k NULL); NULL after the last. *end is the end of its
+ * bytes in the rows' text. */
+const struct text_run *text_row_run(const struct text_rows *r, size_t i, const struct text_run *k,
+                                    size_t *end);
 /* Appends row i's own text, without ornaments. */
 void text_row_text(const struct text_rows *r, size_t i, struct buf *out);
 

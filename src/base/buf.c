@@ -82,6 +82,14 @@ size_t buf_trimmed(const struct buf *b)
     return n;
 }
 
+void buf_shrink(struct buf *b)
+{
+    if (b->data && b->cap > b->len + 1) {
+        b->data = mem_realloc(b->data, b->len + 1);
+        b->cap = b->len + 1;
+    }
+}
+
 void buf_free(struct buf *b)
 {
     free(b->data);

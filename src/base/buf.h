@@ -24,6 +24,8 @@ void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(print
 void buf_truncate(struct buf *b, size_t len);
 /* The length without white space (blank, tab, CR, LF) at the end. */
 size_t buf_trimmed(const struct buf *b);
+/* Gives back what was reserved and is not used. */
+void buf_shrink(struct buf *b);
 void buf_free(struct buf *b);
 
 /* Moves the bytes out (never NULL; caller frees) and leaves b empty. */

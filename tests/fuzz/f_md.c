@@ -19,6 +19,32 @@ static size_t letters(const char *p, size_t n)
     return k;
 }
 
+/* Rows and what they say agree byte for byte, and nothing that is said is missing in them. */
+static void agree(const struct text_rows *r, const struct buf *said)
+{
+    char *seen = mem_array(said->len + 1, 1);
+    for (size_t i = 0; i < r->n_rows; i++) {
+        size_t end = 0;
+        for (const struct text_run *k = text_row_run(r, i, NULL, &end); k;
+             k = text_row_run(r, i, k, &end)) {
+            if (k->style & TEXT_DECOR) {
+                continue;
+            }
+            if (k->from > said->len || end - k->at > said->len - k->from ||
+                memcmp(r->text.data + k->at, said->data + k->from, end - k->at) != 0) {
+                abort();
+            }
+            memset(seen + k->from, 1, end - k->at);
+        }
+    }
+    for (size_t i = 0; i < said->len; i++) {
+        if (!seen[i] && said->data[i] != '\n') {
+            abort();
+        }
+    }
+    free(seen);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     static const struct theme theme = {.ascii = false, .utf8 = true};
@@ -34,6 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         md_add(grown, (const char *)p + i, n - i < 13 ? n - i : 13);
         if (i % 5 == 0) {
             (void)md_layout(grown, &theme, 40);
+            (void)md_said(grown, &theme);
         }
     }
     const struct text_rows *a = md_layout(grown, &theme, 40);
@@ -45,6 +72,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     for (int width = 1; width < 90; width += 11) {
         struct buf all = BUF_INIT;
         b = md_layout(whole, &theme, width);
+        agree(b, md_said(whole, &theme));
+        agree(b, md_said(grown, &theme));
         for (size_t i = 0; i < b->text.len; i++) {
             if ((unsigned char)b->text.data[i] < 0x20) {
                 abort();

@@ -121,6 +121,48 @@ static const char *const pieces[] = {"word ",  "\n",          "\n\n",        "# 
                                      "~~",     "![i](j)",     "---\n",       "- [ ] ",
                                      "\\",     "e\xcc\x81",   "\x1b[0m",     "1) "};
 
+/* The rows' runs are what is said, byte for byte, and all that is said is in them. */
+static void agree(const struct text_rows *r, const struct buf *said)
+{
+    char *seen = calloc(said->len + 1, 1);
+    assert_non_null(seen);
+    for (size_t i = 0; i < r->n_rows; i++) {
+        size_t end = 0;
+        for (const struct text_run *k = text_row_run(r, i, NULL, &end); k;
+             k = text_row_run(r, i, k, &end)) {
+            if (!(k->style & TEXT_DECOR)) {
+                assert_true(k->from + (end - k->at) <= said->len);
+                assert_memory_equal(r->text.data + k->at, said->data + k->from, end - k->at);
+                memset(seen + k->from, 1, end - k->at);
+            }
+        }
+    }
+    for (size_t i = 0; i < said->len; i++) {
+        assert_true(seen[i] || said->data[i] == '\n');
+    }
+    free(seen);
+}
+
+static void says(const char *src, const char *want)
+{
+    struct md *m = md_create();
+    md_add(m, src, strlen(src));
+    assert_string_equal(md_said(m, &theme)->data, want);
+    agree(md_layout(m, &theme, 30), md_said(m, &theme));
+    md_end(m);
+    assert_string_equal(md_said(m, &theme)->data, want);
+    md_free(m);
+}
+
+static void test_said(void **state)
+{
+    (void)state;
+    says("# A *b*\n\ntext `c` [l](u)\nsecond\n", "A b\ntext c l (u)\nsecond\n");
+    says("- one\n- two\n\n---\n\n```c\nint x;\n```\n", "one\ntwo\nc\nint x;\n");
+    says("| a | bb |\n|---|---|\n| a long one | *y* |\n", "a\nbb\na long one\ny\n");
+    says("| a |\n|---|\n| b | lost |\n", "| a |\n|---|\n| b | lost |\n");
+}
+
 /* Every letter is shown, fed at once or in pieces, at any width. */
 static void test_property(void **state)
 {
@@ -139,6 +181,7 @@ static void test_property(void **state)
             buf_adds(&src, p);
             md_add(grown, p, strlen(p));
             (void)md_layout(grown, &theme, 60);
+            (void)md_said(grown, &theme);
         }
         md_add(whole, src.data, src.len);
         dump(md_layout(whole, &theme, 60), &a);
@@ -146,6 +189,8 @@ static void test_property(void **state)
         assert_string_equal(a.data, b.data);
         for (int width = 1; width <= 120; width += width < 12 ? 1 : 17) {
             const struct text_rows *r = md_layout(whole, &theme, width);
+            agree(r, md_said(whole, &theme));
+            agree(r, md_said(grown, &theme));
             buf_truncate(&b, 0);
             for (size_t i = 0; i < r->n_rows; i++) {
                 text_row_text(r, i, &b);
@@ -166,9 +211,9 @@ int main(void)
 {
     setlocale(LC_ALL, "C.UTF-8");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks),   cmocka_unit_test(test_code),
-        cmocka_unit_test(test_tables),   cmocka_unit_test(test_hides_nothing),
-        cmocka_unit_test(test_property),
+        cmocka_unit_test(test_blocks), cmocka_unit_test(test_code),
+        cmocka_unit_test(test_tables), cmocka_unit_test(test_hides_nothing),
+        cmocka_unit_test(test_said),   cmocka_unit_test(test_property),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Patterns, and where they are found in wrapped and ornamented rows. */
+/* Patterns, and where they are found in text. */
 #include "config.h"
 #include "tui/search.h"
 
@@ -48,73 +48,29 @@ static void test_limit(void **state)
     assert_false(finds("(a|aa)+b\\1?c", text));
 }
 
-static void lay(struct text_rows *r, const char *text, int width)
-{
-    struct text_flow f = {0};
-    struct text_prefix pre = {0};
-    text_prefix_push(&pre, R_BORDER, "| ");
-    text_flow_add(&f, R_TEXT, text, strlen(text), false);
-    struct text_wrap w = {.width = width, .mode = WRAP_WORD, .first = &pre, .next = &pre};
-    text_wrap(r, &f, &w);
-    text_flow_free(&f);
-}
-
-static void test_rows(void **state)
+static void test_lines(void **state)
 {
     (void)state;
-    struct text_rows r = {0};
+    static const char text[] = "one two three\ntwo | x\n\nthree";
     struct search_hits h = {0};
-    lay(&r, "one two three\ntwo | x", 9);
     struct search *s = search_create("two", 3);
-    search_rows(s, &r, &h);
-    assert_int_equal(h.matches, 2);
+    assert_int_equal(search_text(s, text, sizeof text - 1, &h), 2);
     assert_int_equal(h.n, 2);
-    for (size_t i = 0; i < h.n; i++) {
-        assert_memory_equal(r.text.data + h.v[i].at, "two", 3);
-    }
+    assert_int_equal(h.v[0].at, 4);
+    assert_int_equal(h.v[1].at, 14);
+    assert_int_equal(h.v[1].len, 3);
+    assert_int_equal(search_text(s, text, sizeof text - 1, NULL), 2);
     search_free(s);
-    search_hits_clear(&h);
-    s = search_create("two three", 9); /* over the edge of a row */
-    search_rows(s, &r, &h);
-    assert_int_equal(h.matches, 1);
-    assert_int_equal(h.n, 2);
-    assert_true(h.v[0].first && !h.v[1].first);
-    assert_int_equal(h.v[1].row, h.v[0].row + 1);
-    assert_memory_equal(r.text.data + h.v[1].at, "three", 5);
+    s = search_create("^three$", 7); /* ends of lines */
+    h.n = 0;
+    assert_int_equal(search_text(s, text, sizeof text - 1, &h), 1);
+    assert_int_equal(h.v[0].at, 23);
     search_free(s);
-    search_hits_clear(&h);
-    s = search_create("\\|", 2); /* the edge itself is not text */
-    search_rows(s, &r, &h);
-    assert_int_equal(h.matches, 1);
+    s = search_create("three\\s+two", 11); /* not over them */
+    assert_int_equal(search_text(s, text, sizeof text - 1, NULL), 0);
     search_free(s);
     search_hits_free(&h);
-    text_rows_free(&r);
-}
-
-/* At every width the same matches are found. */
-static void test_widths(void **state)
-{
-    (void)state;
-    static const char text[] = "The column drifts, because a tab is one column of 漢字 columns.\n"
-                               "Another column\tafter a tab; nocolumnhere";
-    struct search *s = search_create("column", 6);
-    for (int width = 3; width <= 300; width++) {
-        struct text_rows r = {0};
-        struct search_hits h = {0};
-        lay(&r, text, width);
-        search_rows(s, &r, &h);
-        assert_int_equal(h.matches, 5);
-        size_t bytes = 0;
-        for (size_t i = 0; i < h.n; i++) {
-            assert_true(h.v[i].at >= r.rows[h.v[i].row].at);
-            assert_true(h.v[i].at + h.v[i].len <= text_row_end(&r, h.v[i].row));
-            bytes += h.v[i].len;
-        }
-        assert_int_equal(bytes, 30);
-        search_hits_free(&h);
-        text_rows_free(&r);
-    }
-    search_free(s);
+    assert_null(h.v);
 }
 
 int main(void)
@@ -123,8 +79,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_patterns),
         cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_widths),
+        cmocka_unit_test(test_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
