@@ -161,9 +161,7 @@ void bars_rule(const struct app *a, int y, int width)
     const struct theme *th = &a->theme;
     char label[112];
     char stop[32];
-    for (int x = 0; x < width; x++) {
-        (void)text_put(th, y, x, 1, R_BORDER, theme_glyph(th, G_HLINE));
-    }
+    text_repeat(th, y, 0, width, R_BORDER, theme_glyph(th, G_HLINE));
     stop_hint(a, stop);
     const int room = width - 4 - (stop[0] ? cells(stop) + 4 : 0);
     const bool all = activities_fit(a, false, true, room);
@@ -218,11 +216,9 @@ static int meter(const struct theme *th, int y, int x, int n, double share, uint
     int full = (int)lround(share * n);
     int at = x;
     at += text_put(th, y, at, 1, R_DIM, theme_glyph(th, G_METER_L));
-    for (int i = 0; i < n; i++) {
-        bool on = i < full;
-        at += text_put(th, y, at, 1, on ? style : R_METER_LOW,
-                       theme_glyph(th, on ? G_FULL : G_EMPTY));
-    }
+    text_repeat(th, y, at, full, style, theme_glyph(th, G_FULL));
+    text_repeat(th, y, at + full, n - full, R_METER_LOW, theme_glyph(th, G_EMPTY));
+    at += n;
     at += text_put(th, y, at, 1, R_DIM, theme_glyph(th, G_METER_R));
     return at - x;
 }

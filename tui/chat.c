@@ -197,8 +197,11 @@ static bool loop_turn(void *ctx)
         left = d - app_now();
         left = left > 0 ? left : 0;
     }
+    /* what the conversation tells can wait when a frame is due soon that will show it: a wake-up
+     * for each token costs more than the frames */
+    const bool soon = a->dirty && d > app_now() && d <= a->last_frame + a->frame_gap;
     struct pollfd fds[5] = {{term_fd(), POLLIN, 0},
-                            {conv_fd(a->conv), POLLIN, 0},
+                            {soon ? -1 : conv_fd(a->conv), POLLIN, 0},
                             {term_signal_fd(), POLLIN, 0},
                             {capture_fd(), POLLIN, 0},
                             {a->opts->requests ? requests_fd(a->opts->requests) : -1, POLLIN, 0}};

@@ -1,24 +1,18 @@
-/* The hostile-text filter, cell counting, wrapping and the only writer of text
- * to the screen. Everything drawn passes through text_filter and draw_span;
- * cells are counted per code point by utf8_cells, and the drawing never asks
- * the terminal for more or less than was counted. */
+/* The hostile-text filter, cell counting and wrapping. Everything drawn passes
+ * through text_filter; cells are counted per code point by utf8_cells. */
 #include "config.h"
 #include "tui/text.h"
 
-#include <curses.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <wchar.h>
 
 #include "base/mem.h"
 #include "base/utf8.h"
 
 #define TAB_STOP 8
 
-/* Zero-width code points that are kept in the text and never drawn: joiners,
- * variation selectors, direction marks. */
-static bool undrawn(uint32_t cp)
+bool text_undrawn(uint32_t cp)
 {
     return (cp >= 0x200B && cp <= 0x200F) || (cp >= 0x2060 && cp <= 0x2064) || cp == 0xFEFF ||
            (cp >= 0xFE00 && cp <= 0xFE0F) || (cp >= 0xE0100 && cp <= 0xE01EF) || cp == 0x061C ||
@@ -85,7 +79,7 @@ void text_filter(const char *p, size_t n, bool ascii, int *col, struct buf *out)
             at += text_cells(pic, strlen(pic));
         } else {
             int w = cp < 0x7F ? 1 : utf8_cells(cp);
-            if (w == 0 && at == 0 && !undrawn(cp)) {
+            if (w == 0 && at == 0 && !text_undrawn(cp)) {
                 buf_adds(out, ascii ? " " : "\xE2\x97\x8C"); /* a mark needs a base */
                 at = 1;
             }
@@ -474,133 +468,4 @@ void text_wrap(struct text_rows *out, const struct text_flow *f, const struct te
         }
         a = b + 1;
     }
-}
-
-/* ---- drawing ------------------------------------------------------------- */
-
-struct pen {
-    const struct theme *th;
-    int y, x, limit;
-    attr_t attrs;
-    short pair;
-};
-
-static void pen_cell(struct pen *pen, const wchar_t *chars, int w)
-{
-    if (pen->x + w > pen->limit) {
-        pen->x = pen->limit;
-        return;
-    }
-    cchar_t cc;
-    setcchar(&cc, chars, pen->attrs, pen->pair, NULL);
-    mvadd_wch(pen->y, pen->x, &cc);
-    pen->x += w;
-}
-
-/* Draws filtered text. One base character and up to four marks go into a cell;
- * what the locale cannot write becomes a question mark of the same width. */
-static void draw_span(struct pen *pen, const char *p, size_t n)
-{
-    size_t i = 0;
-    wchar_t cell[6] = {0};
-    int len = 0;
-    int width = 0;
-    while (i < n) {
-        uint32_t cp = 0;
-        size_t k = utf8_next(p + i, n - i, &cp);
-        i += k;
-        if (cp < 0x20) {
-            continue; /* the filter lets none through */
-        }
-        int w = cp < 0x7F ? 1 : utf8_cells(cp);
-        if (w == 0) {
-            if (len > 0 && len < 5 && !undrawn(cp) && pen->th->utf8 && wcwidth((wchar_t)cp) == 0) {
-                cell[len++] = (wchar_t)cp;
-                cell[len] = 0;
-            }
-            continue;
-        }
-        if (len) {
-            pen_cell(pen, cell, width);
-        }
-        if (pen->x >= pen->limit) {
-            return;
-        }
-        if (cp >= 0x7F && (!pen->th->utf8 || wcwidth((wchar_t)cp) != w)) {
-            for (int j = 1; j < w; j++) {
-                pen_cell(pen, L"?", 1);
-            }
-            cp = pen->th->utf8 && w == 1 ? UTF8_REPLACEMENT : '?';
-            w = 1;
-        }
-        cell[0] = (wchar_t)cp;
-        cell[1] = 0;
-        len = 1;
-        width = w;
-    }
-    if (len) {
-        pen_cell(pen, cell, width);
-    }
-}
-
-static struct pen pen_at(const struct theme *th, int y, int x, int width)
-{
-    struct pen pen = {.th = th, .y = y, .x = x, .limit = x + width};
-    if (pen.limit > COLS) {
-        pen.limit = COLS;
-    }
-    if (y < 0 || y >= LINES || x < 0) {
-        pen.limit = 0;
-        pen.x = 0;
-    }
-    return pen;
-}
-
-static void pen_style(struct pen *pen, uint16_t style)
-{
-    unsigned long a = 0;
-    theme_attrs(pen->th, style, &a, &pen->pair);
-    pen->attrs = (attr_t)a;
-}
-
-static void pen_blank_rest(struct pen *pen)
-{
-    pen_style(pen, R_TEXT);
-    while (pen->x < pen->limit) {
-        pen_cell(pen, L" ", 1);
-    }
-}
-
-void text_draw_row(const struct theme *th, int y, int x, int width, const struct text_rows *r,
-                   size_t i, uint16_t bits)
-{
-    struct pen pen = pen_at(th, y, x, width);
-    if (i < r->n_rows) {
-        EACH_RUN(r, i, k, from, to)
-        {
-            pen_style(&pen, (uint16_t)(r->runs[k].style | bits));
-            draw_span(&pen, r->text.data + from, to - from);
-        }
-    }
-    pen_blank_rest(&pen);
-}
-
-int text_put(const struct theme *th, int y, int x, int width, uint16_t style, const char *s)
-{
-    struct buf b = BUF_INIT;
-    text_filter(s, strlen(s), th->ascii || !th->utf8, NULL, &b);
-    struct pen pen = pen_at(th, y, x, width);
-    pen_style(&pen, style);
-    int from = pen.x;
-    if (b.len) {
-        draw_span(&pen, b.data, b.len);
-    }
-    buf_free(&b);
-    return pen.x - from;
-}
-
-void text_blank(const struct theme *th, int y, int x, int width)
-{
-    struct pen pen = pen_at(th, y, x, width);
-    pen_blank_rest(&pen);
 }

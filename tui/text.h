@@ -22,6 +22,9 @@
  * ends. */
 void text_filter(const char *p, size_t n, bool ascii, int *col, struct buf *out);
 
+/* Zero-width code points that are kept in the text and not drawn: joiners, variation selectors,
+ * direction marks. */
+bool text_undrawn(uint32_t cp);
 /* Cells of filtered text without newlines. */
 int text_cells(const char *p, size_t n);
 /* Bytes of the longest prefix, in whole clusters, of at most max cells. */
@@ -116,6 +119,8 @@ void text_draw_row(const struct theme *th, int y, int x, int width, const struct
                    size_t i, uint16_t bits);
 /* Draws one line of raw text (filtered here); returns the cells used. */
 int text_put(const struct theme *th, int y, int x, int width, uint16_t style, const char *s);
+/* Draws a glyph of one cell again and again over width cells. */
+void text_repeat(const struct theme *th, int y, int x, int width, uint16_t style, const char *s);
 /* Blanks width cells. */
 void text_blank(const struct theme *th, int y, int x, int width);
 
