@@ -121,6 +121,7 @@ capture() {
     t capture-pane -t q -pe \; display-message -t q -p \
         'cursor #{cursor_x},#{cursor_y} shown #{cursor_flag}' | sed 's/\x1b/\\e/g
             s/disk [0-9.]* of [0-9.]* \([KMGT]\)/disk # of # \1/; s/text [0-9.]* [KMG]  state [0-9.]* [KMG]/text #  state #/
-            s/state saved, [0-9.]* [KMG]/state saved, #/'
+            s/state saved, [0-9.]* [KMG]/state saved, #/
+            s/^ host mem .*/ host mem #/'
 }
 plain_text() { sed 's/\\e\[[0-9;]*m//g; s/\\e[()][0-9A-B]//g; s/\x0e//g; s/\x0f//g'; }

@@ -33,15 +33,20 @@ static bool take_interrupt(void)
     return atomic_exchange(&interrupts, 0) > 0;
 }
 
-void plain_say(const struct plain *p, FILE *to, const char *s, size_t n)
+static void say_from(const struct plain *p, FILE *to, const char *s, size_t n, int *column)
 {
     struct buf b = BUF_INIT;
-    text_filter(s, n, p->ascii, NULL, &b);
+    text_filter(s, n, p->ascii, column, &b);
     for (size_t i = 0; p->ascii && i < b.len; i++) {
         b.data[i] = (unsigned char)b.data[i] < 0x80 ? b.data[i] : '?';
     }
     fwrite(b.data ? b.data : "", 1, b.len, to);
     buf_free(&b);
+}
+
+void plain_say(const struct plain *p, FILE *to, const char *s, size_t n)
+{
+    say_from(p, to, s, n, NULL);
 }
 
 int plain_read_line(struct plain *p)
@@ -143,10 +148,13 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
                 s++;
                 n--;
             }
-            fputs(n && p->talk == stdout ? "Model: " : "", stdout);
+            static const char model[] = "Model: ";
+            const bool named = n && p->talk == stdout;
+            fputs(named ? model : "", stdout);
+            p->column = named ? (int)sizeof model - 1 : 0;
             p->spoke = n > 0;
         }
-        plain_say(p, stdout, s, n);
+        say_from(p, stdout, s, n, &p->column);
         break;
     }
     case CE_END:

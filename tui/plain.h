@@ -19,6 +19,7 @@ struct plain {
     bool eof;
     bool thinking;
     bool spoke; /* "Model:" is out for this answer */
+    int column; /* … and so much of its last line: tabs do not depend on how it comes */
     bool begun; /* the answer has a place in the log */
     bool whole; /* the last answer came to its end */
     bool failed;

@@ -1,7 +1,8 @@
 /* The virtual clock: discrete events. Waiters are listed under one lock; the last thread
  * that begins to wait moves the time, as does the thread that reads the control file.
  * A descriptor that became readable counts as work although its waiter has not woken yet:
- * that is looked for before every step. */
+ * that is looked for before every step. Those whose wait is over go on one at a time, so
+ * that what one sees of another does not depend on the machine. */
 #include "config.h"
 #include "base/vclock.h"
 
@@ -28,6 +29,7 @@ struct waiter {
     struct waiter *next;
     int64_t due;
     bool woken;
+    struct waiter *after; /* of those that are woken, in the order in which they were */
     bool settled;
     const char *hold;
     const struct pollfd *fds; /* a poll, with the wake-up descriptor last */
@@ -41,8 +43,10 @@ static struct {
     _Atomic int64_t now;
     int64_t wall, granted;
     struct waiter *waiters;
-    int busy;
-    pthread_cond_t rest; /* nobody works */
+    int busy;             /* do not wait … */
+    int active;           /* … and have their turn */
+    struct waiter *ready; /* the others */
+    pthread_cond_t rest;  /* one less is active */
     bool let_go;
 
     bool watched;
@@ -95,13 +99,24 @@ bool vclock_parse_time(const char *s, int64_t *ns)
 
 /* ---- moving the time, all with the lock held ---- */
 
+static void get_ready(struct waiter *w)
+{
+    struct waiter **at = &v.ready;
+    while (*at) {
+        at = &(*at)->after;
+    }
+    *at = w;
+    w->after = NULL;
+    w->woken = true;
+    v.busy++;
+}
+
 static void wake(struct waiter *w)
 {
     if (w->woken) {
         return;
     }
-    w->woken = true;
-    v.busy++;
+    get_ready(w);
     if (w->fds) {
         const uint64_t one = 1;
         const ssize_t rc = write(w->fds[w->n - 1].fd, &one, sizeof one);
@@ -192,18 +207,43 @@ static void begin_wait(struct waiter *w)
     w->next = v.waiters;
     v.waiters = w;
     v.busy--;
+    v.active--;
     step();
     pthread_cond_broadcast(&v.rest);
 }
 
+/* The first that was woken, but those that poll last of all: what others are about to say comes
+ * to them at once, not in part. */
+static struct waiter *next_ready(void)
+{
+    for (struct waiter *w = v.ready; w; w = w->after) {
+        if (!w->fds) {
+            return w;
+        }
+    }
+    return v.ready;
+}
+
+/* Waits for its turn. */
 static void end_wait(struct waiter *w)
 {
     struct waiter **at = &v.waiters;
+    struct waiter **r = &v.ready;
+    if (!w->woken) {
+        get_ready(w);
+    }
+    while (v.active > 0 || next_ready() != w) {
+        pthread_cond_wait(&v.rest, &v.lock);
+    }
     while (*at != w) {
         at = &(*at)->next;
     }
     *at = w->next;
-    v.busy += !w->woken;
+    while (*r != w) {
+        r = &(*r)->after;
+    }
+    *r = w->after;
+    v.active++;
 }
 
 /* ---- waiting ---- */
@@ -238,9 +278,6 @@ int vclock_poll(struct pollfd *fds, nfds_t n, int64_t ns, bool settled)
     int rc = poll(live, n + 1, settled ? -1 : 2000);
     const int why = errno;
     pthread_mutex_lock(&v.lock);
-    while (!w.woken && v.busy > 0) { /* what others are about to say comes at once, not in part */
-        pthread_cond_wait(&v.rest, &v.lock);
-    }
     end_wait(&w);
     pthread_mutex_unlock(&v.lock);
     close(wake_fd);
@@ -285,9 +322,11 @@ void vclock_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
     begin_wait(&w);
     pthread_mutex_unlock(&v.lock);
     pthread_cond_wait(c, m);
+    pthread_mutex_unlock(m); /* whose turn it is may need it */
     pthread_mutex_lock(&v.lock);
     end_wait(&w);
     pthread_mutex_unlock(&v.lock);
+    pthread_mutex_lock(m);
 }
 
 void vclock_cond_signal(pthread_cond_t *c)
@@ -305,6 +344,7 @@ void vclock_enter(void)
 {
     pthread_mutex_lock(&v.lock);
     v.busy++;
+    v.active++;
     pthread_mutex_unlock(&v.lock);
 }
 
@@ -312,6 +352,7 @@ void vclock_leave(void)
 {
     pthread_mutex_lock(&v.lock);
     v.busy--;
+    v.active--;
     step();
     pthread_cond_broadcast(&v.rest);
     pthread_mutex_unlock(&v.lock);
@@ -327,6 +368,7 @@ void vclock_let_go(void)
         }
     }
     step();
+    pthread_cond_broadcast(&v.rest);
     pthread_mutex_unlock(&v.lock);
 }
 
@@ -426,7 +468,7 @@ static int open_fifo(const char *path, int *out, struct err *e)
 int vclock_start(int64_t wall, const char *control, const char *report, struct err *e)
 {
     v.wall = wall;
-    v.busy = 1;
+    v.busy = v.active = 1;
     v.watched = control != NULL;
     v.granted = control ? 0 : NEVER;
     if (control) {
