@@ -45,6 +45,43 @@ key C-d
 wait_for 'rc=0'
 result 'keys of the settings: pressed, shown in help and palette, complained of'
 
+# what is bound is what is shown: welcome, title, hints, lists
+args='--bind send=F5 --bind newline=F6 --bind help=^T --bind sessions=F7 --bind sessions.back=^Y --bind sessions.rename-it=^N --bind quit-if-empty=none --bind escape=^O --bind transcript.back=w --bind transcript.copy-message=c --bind bottom=F8 --bind unqueue=^P'
+begin 120 30
+must 'F5 +send the message'
+must 'F6 +new line'
+must '\^T +every key'
+must 'F7 +go on with an earlier'
+must '\^T help *$'
+must '^ F5 send  F6 new line  / commands'
+must_not '\^D quit'
+text 'lines 200'
+key F5
+wait_for 'line 200 of 200'
+key PageUp
+wait_for 'F8 follows'
+key F8
+wait_for '\^O \^O earlier messages'
+key Tab
+wait_for 'w back'
+must 'c copy'
+key w
+wait_for 'F5 send'
+key F7
+wait_for '\^N rename'
+must '\^Y closes'
+key C-y
+wait_for 'F5 send'
+text 'forever'
+key F5
+wait_for '\^O stop'
+text 'later'
+key F5
+wait_for '\^P edits it'
+key C-o
+wait_for 'stopped'
+result 'hints, the welcome and lists show the keys that were bound'
+
 printf 'quasar:bind ^T ed-move-to-beg\n' >"$tmp/.editrc"
 args=
 begin 100 30

@@ -167,6 +167,8 @@ void app_note(struct app *a, enum role role, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Leaves the terminal to the shell until the program is continued. */
 void app_suspend(struct app *a);
+/* How the user gets to an action where he is: a key, a command, or a name. */
+const char *app_way(const struct app *a, enum action act);
 /* Whether a conversation is at work, or the model is being loaded: the figures change. */
 bool app_busy(const struct app *a);
 
@@ -193,6 +195,12 @@ void palette_command(struct app *a, enum action act);
 size_t overlay_list(struct app *a, const char **entry, const char **help, size_t max);
 /* Keys of what is open; true when it was one. */
 bool overlay_key(struct app *a, const struct key *k);
+/* What most lists say of their keys. */
+extern const struct key_hint overlay_hints[3];
+/* Which keys the open list has; 0: none is open. */
+unsigned overlay_ctx(const struct app *a);
+/* The action of a key in it. */
+enum action overlay_action(const struct app *a, const struct key *k);
 /* Keys that edit what a list or a search is asked for; true when it was one. */
 bool overlay_query_key(struct app *a, struct buf *query, const struct key *k);
 

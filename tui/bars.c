@@ -55,6 +55,12 @@ static int put_name(const struct theme *th, const struct pane *p, int y, int x, 
     return used;
 }
 
+static void help_hint(const struct app *a, char out[KEY_HINT])
+{
+    const struct key_hint h = {ACT_HELP, ACT_NONE, "help"};
+    keymap_hint(a->keys, &h, CTX_BOTH, out);
+}
+
 void bars_title(const struct app *a, int y, int width)
 {
     const struct theme *th = &a->theme;
@@ -62,7 +68,9 @@ void bars_title(const struct app *a, int y, int width)
     char name[96];
     char backend[96];
     status_model(&p->status.model, name, backend);
-    const char *const part[] = {name, backend, "F1 help"};
+    char help[KEY_HINT];
+    help_hint(a, help);
+    const char *const part[] = {name, backend, help};
     const enum role role[] = {R_TEXT, R_DIM, R_DIM};
     text_blank(th, y, 0, width);
     int left = 1;
@@ -73,7 +81,7 @@ void bars_title(const struct app *a, int y, int width)
     } else if (!p->name) {
         left += text_put(th, y, 1, width - 1, R_STRONG, "quasar");
     } else {
-        const int most = width - 4 - cells(name) - cells("F1 help");
+        const int most = width - 4 - cells(name) - cells(help);
         left += put_name(th, p, y, 1, most > 20 ? most : 20, R_STRONG);
     }
     right_parts(th, y, 0, width, left, part, role, 3);
@@ -102,7 +110,7 @@ void bars_pane(const struct app *a, size_t pane, const struct rect *r)
 }
 
 /* How the answer is stopped now; empty: it is not, or something else comes first. */
-static void stop_hint(const struct app *a, char out[32])
+static void stop_hint(const struct app *a, char out[KEY_HINT])
 {
     const struct pane *p = a->cur;
     out[0] = 0;
@@ -110,12 +118,10 @@ static void stop_hint(const struct app *a, char out[32])
         return;
     }
     const bool esc = !p->focus && !p->forking && !composer_is_vi(p->composer);
-    const char *key = esc ? "Esc" : "^C";
-    if (a->n_panes > 1) {
-        snprintf(out, 32, "%s stops [%zu]", key, panes_number(a, p));
-    } else {
-        snprintf(out, 32, "%s stop", key);
-    }
+    char text[24];
+    snprintf(text, sizeof text, a->n_panes > 1 ? "stops [%zu]" : "stop", panes_number(a, p));
+    const struct key_hint h = {esc ? ACT_ESCAPE : ACT_STOP_OR_QUIT, ACT_NONE, text};
+    keymap_hint(a->keys, &h, p->focus ? CTX_TRANSCRIPT : CTX_COMPOSER, out);
 }
 
 static uint16_t phase_style(const struct pane *p)
@@ -160,7 +166,7 @@ void bars_rule(const struct app *a, int y, int width)
 {
     const struct theme *th = &a->theme;
     char label[112];
-    char stop[32];
+    char stop[KEY_HINT];
     text_repeat(th, y, 0, width, R_BORDER, theme_glyph(th, G_HLINE));
     stop_hint(a, stop);
     const int room = width - 4 - (stop[0] ? cells(stop) + 4 : 0);
@@ -179,32 +185,38 @@ void bars_rule(const struct app *a, int y, int width)
     }
     x += text_put(th, y, x, width - x, R_TEXT, " ");
     const bool small = LINES < LAYOUT_HINTS_FROM && a->cur->status.phase == P_IDLE;
-    const char *right = stop[0] ? stop : small ? "F1 help" : "";
+    char help[KEY_HINT];
+    help_hint(a, help);
+    const char *right = stop[0] ? stop : small ? help : "";
     if (right[0] && x + cells(right) + 4 <= width) {
         snprintf(label, sizeof label, " %s ", right);
         (void)text_put(th, y, width - cells(label) - 2, cells(label), R_TEXT, label);
     }
 }
 
-static void merged(const struct app *a, char out[96])
+#define MERGED (56 + KEY_HINT)
+
+static void merged(const struct app *a, char out[MERGED])
 {
     char brief[48];
-    char stop[32];
+    char stop[KEY_HINT];
     stop_hint(a, stop);
     status_activity_short(&a->cur->status, brief);
-    snprintf(out, 96, "  %s  %s ", brief, stop[0] ? stop : "F1 help");
+    char help[KEY_HINT];
+    help_hint(a, help);
+    snprintf(out, MERGED, "  %s  %s ", brief, stop[0] ? stop : help);
 }
 
 int bars_merged_cells(const struct app *a, int width)
 {
-    char label[96];
+    char label[MERGED];
     merged(a, label);
     return cells(label) > width / 2 + 8 ? 0 : cells(label);
 }
 
 void bars_merged(const struct app *a, int y, int width)
 {
-    char label[96];
+    char label[MERGED];
     const int n = bars_merged_cells(a, width);
     merged(a, label);
     (void)text_put(&a->theme, y, width - n, n, phase_style(a->cur), label);
@@ -292,69 +304,114 @@ void bars_line(const struct app *a, int y, int width)
     }
 }
 
-/* What Esc does now; empty: nothing. */
-static const char *escape_hint(const struct app *a)
+/* How one leaves what is on the screen now; empty: there is nothing to leave. */
+static void escape_hint(const struct app *a, char out[KEY_HINT])
 {
     const struct pane *p = a->cur;
-    if (a->overlay != OV_NONE) {
-        return "Esc closes";
+    const bool rest = p->status.phase == P_IDLE || p->status.phase == P_LOADING;
+    struct key_hint h = {ACT_ESCAPE, ACT_NONE, ""};
+    unsigned ctx = CTX_COMPOSER;
+    out[0] = 0;
+    if (a->overlay == OV_HELP || overlay_ctx(a)) {
+        ctx = overlay_ctx(a) ? overlay_ctx(a) : CTX_HELP;
+        h = (struct key_hint){ACT_BACK, ACT_NONE, "closes"};
+    } else if (p->focus) {
+        ctx = CTX_TRANSCRIPT;
+        h = (struct key_hint){ACT_BACK, ACT_NONE, a->overlay ? "closes" : "back"};
+    } else if (a->overlay != OV_NONE) {
+        h.text = "closes";
+    } else if (composer_is_vi(p->composer)) {
+        const struct key_hint two[2] = {{ACT_ESCAPE, ACT_NONE, "command mode"},
+                                        {ACT_STOP_OR_QUIT, ACT_NONE, "stop"}};
+        keymap_hints(a->keys, two, p->in_turn ? 2 : 1, ctx, out, KEY_HINT);
+        return;
+    } else if (p->forking) {
+        h.text = "cancels";
+    } else if (p->in_turn && p->status.phase != P_STOPPING) {
+        h.text = "stop";
+    } else if (rest && composer_empty(p->composer) && !transcript_is_empty(p->transcript)) {
+        h = (struct key_hint){ACT_ESCAPE, ACT_ESCAPE, "earlier messages"};
+    } else {
+        return;
     }
-    if (p->focus) {
-        return "Esc back";
-    }
-    if (composer_is_vi(p->composer)) {
-        return p->in_turn ? "Esc command mode  ^C stop" : "Esc command mode";
-    }
-    if (p->forking) {
-        return "Esc cancels";
-    }
-    if (p->in_turn) {
-        return p->status.phase == P_STOPPING ? "" : "Esc stop";
-    }
-    if (composer_empty(p->composer) && !transcript_is_empty(p->transcript)) {
-        return "Esc Esc earlier messages";
-    }
-    return "";
+    keymap_hint(a->keys, &h, ctx, out);
 }
+
+/* Puts a hint where there is room; false: there is none. */
+static bool put_hint(const struct app *a, int y, int *x, int width, const char *hint)
+{
+    if (*x + cells(hint) > width) {
+        return false;
+    }
+    *x += hint[0] ? text_put(&a->theme, y, *x, width - *x, R_DIM, hint) + 2 : 0;
+    return true;
+}
+
+/* The first n of several, as far as there is room. */
+static bool put_hints(const struct app *a, int y, int *x, int width, const struct key_hint *h,
+                      size_t n, unsigned ctx)
+{
+    bool fits = true;
+    for (size_t i = 0; i < n && fits; i++) {
+        char hint[KEY_HINT];
+        if (h[i].act == ACT_NONE) { /* a character, not a key */
+            snprintf(hint, sizeof hint, "%s", h[i].text);
+        } else {
+            keymap_hint(a->keys, &h[i], ctx, hint);
+        }
+        fits = put_hint(a, y, x, width, hint);
+    }
+    return fits;
+}
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
 
 void bars_hints(const struct app *a, int y, int width)
 {
-    static const char *const idle[] = {
-        "Enter send", "Alt-Enter new line", "/ commands", "^R history", "^S find",
-        "^D quit",    "Tab transcript",     "^G editor",  NULL};
-    static const char *const busy[] = {"Enter queue", "Tab transcript", "PgUp scroll", "F1 help",
-                                       NULL};
-    static const char *const focus[] = {"Up Down message", "/ find", "e edit", "r again",
-                                        "b branch",        "y copy", "? keys", "z thought",
-                                        "g G ends",        NULL};
-    static const char *const many[] = {"^X o other pane", "^X 0 close", NULL};
+    static const struct key_hint idle[] = {
+        {ACT_SEND, ACT_NONE, "send"},        {ACT_NEWLINE, ACT_NONE, "new line"},
+        {ACT_NONE, ACT_NONE, "/ commands"},  {ACT_HISTORY, ACT_NONE, "history"},
+        {ACT_FIND, ACT_NONE, "find"},        {ACT_EOF, ACT_NONE, "quit"},
+        {ACT_FOCUS, ACT_NONE, "transcript"}, {ACT_EDITOR, ACT_NONE, "editor"}};
+    static const struct key_hint busy[] = {{ACT_SEND, ACT_NONE, "queue"},
+                                           {ACT_FOCUS, ACT_NONE, "transcript"},
+                                           {ACT_PAGE_UP, ACT_NONE, "scroll"},
+                                           {ACT_HELP, ACT_NONE, "help"}};
+    static const struct key_hint focus[] = {{ACT_PREV_BLOCK, ACT_NEXT_BLOCK, "message"},
+                                            {ACT_FIND, ACT_NONE, "find"},
+                                            {ACT_EDIT, ACT_NONE, "edit"},
+                                            {ACT_RETRY, ACT_NONE, "again"},
+                                            {ACT_BRANCH, ACT_NONE, "branch"},
+                                            {ACT_COPY_BLOCK, ACT_NONE, "copy"},
+                                            {ACT_HELP, ACT_NONE, "keys"},
+                                            {ACT_FOLD, ACT_NONE, "thought"},
+                                            {ACT_TOP, ACT_BOTTOM, "ends"}};
+    static const struct key_hint many[] = {{ACT_PANE_OTHER, ACT_NONE, "other pane"},
+                                           {ACT_PANE_CLOSE, ACT_NONE, "close"}};
+    static const struct key_hint held = {ACT_SEND, ACT_NONE, "sends what is held"};
     const struct pane *p = a->cur;
-    const struct theme *th = &a->theme;
     const bool rest = p->status.phase == P_IDLE || p->status.phase == P_LOADING;
-    const char *const *h = p->focus ? focus : rest ? idle : busy;
-    const char *esc = escape_hint(a);
+    const struct key_hint *h = p->focus ? focus : rest ? idle : busy;
+    const size_t n = p->focus ? COUNT(focus) : rest ? COUNT(idle) : COUNT(busy);
+    const unsigned ctx = p->focus ? CTX_TRANSCRIPT : CTX_COMPOSER;
+    const bool holds = p->held && p->n_queue > 0 && !p->focus;
+    char esc[KEY_HINT];
     if (a->overlay == OV_SESSIONS && width >= LAYOUT_LIST_FROM) {
         sessions_hints(a, y, 0, width);
         return;
     }
-    text_blank(th, y, 0, width);
+    text_blank(&a->theme, y, 0, width);
     int x = 1;
-    if (esc[0] && !rest) {
-        x += text_put(th, y, x, width - x, R_DIM, esc) + 2;
+    escape_hint(a, esc);
+    if (!rest) {
+        (void)put_hint(a, y, &x, width, esc);
     }
-    if (p->held && p->n_queue > 0 && !p->focus) {
-        x += text_put(th, y, x, width - x, R_DIM, "Enter sends what is held") + 2;
-    } else if (*h && x + cells(*h) <= width) {
-        x += text_put(th, y, x, width - x, R_DIM, *h++) + 2;
+    (void)put_hints(a, y, &x, width, holds ? &held : h, 1, ctx);
+    if (rest) {
+        (void)put_hint(a, y, &x, width, esc);
     }
-    if (esc[0] && rest && x + cells(esc) <= width) {
-        x += text_put(th, y, x, width - x, R_DIM, esc) + 2;
-    }
-    for (int i = 0; a->n_panes > 1 && many[i] && x + cells(many[i]) <= width; i++) {
-        x += text_put(th, y, x, width - x, R_DIM, many[i]) + 2;
-    }
-    for (; *h && x + cells(*h) <= width; h++) {
-        x += text_put(th, y, x, width - x, R_DIM, *h) + 2;
+    if (a->n_panes < 2 || put_hints(a, y, &x, width, many, COUNT(many), ctx)) {
+        (void)put_hints(a, y, &x, width, holds ? h : h + 1, holds ? n : n - 1, ctx);
     }
 }
 
@@ -373,6 +430,8 @@ void bars_welcome(const struct app *a, const struct rect *r)
     } else {
         snprintf(facts, sizeof facts, "loading the model; you can type already");
     }
+    const struct keymap *keys = a->keys;
+    const unsigned here = CTX_COMPOSER;
     const struct {
         uint16_t style;
         const char *key, *text;
@@ -380,14 +439,14 @@ void bars_welcome(const struct app *a, const struct rect *r)
         {R_STRONG, NULL, "A conversation with a language model on this machine."},
         {R_TEXT, NULL, facts},
         {R_TEXT, NULL, ""},
-        {R_TEXT, "Enter", "send the message"},
-        {R_TEXT, "Alt-Enter", "new line (or a backslash, then Enter)"},
-        {R_TEXT, "Esc", "stop the answer"},
+        {R_TEXT, keymap_way(keys, ACT_SEND, here), "send the message"},
+        {R_TEXT, keymap_way(keys, ACT_NEWLINE, here), "new line (or a backslash, then Enter)"},
+        {R_TEXT, keymap_way(keys, ACT_ESCAPE, here), "stop the answer"},
         {R_TEXT, "/", "commands: /attach /edit /find /new /set ..."},
-        {R_TEXT, "F1", "every key"},
-        {R_TEXT, "F4", "go on with an earlier conversation"},
-        {R_TEXT, "^X 3", "another conversation beside this one"},
-        {R_TEXT, "^D", "quit"},
+        {R_TEXT, keymap_way(keys, ACT_HELP, here), "every key"},
+        {R_TEXT, keymap_way(keys, ACT_SESSIONS, here), "go on with an earlier conversation"},
+        {R_TEXT, keymap_way(keys, ACT_PANE_BESIDE, here), "another conversation beside this one"},
+        {R_TEXT, keymap_way(keys, ACT_EOF, here), "quit"},
     };
     int n = (int)(sizeof rows / sizeof *rows);
     int top = r->rows > n + 2 ? 1 : 0;

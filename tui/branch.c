@@ -12,11 +12,13 @@
 static bool can_branch(struct app *a)
 {
     if (a->cur->in_turn) {
-        app_note(a, R_WARN, "the model is at work; stop it first (Esc)");
+        app_note(a, R_WARN, "the model is at work; stop it first (%s)",
+                 app_way(a, ACT_STOP_OR_QUIT));
         return false;
     }
     if (a->cur->n_queue > 0) {
-        app_note(a, R_WARN, "messages are queued; send them or take them back first (Alt-Up)");
+        app_note(a, R_WARN, "messages are queued; send them or take them back first (%s)",
+                 app_way(a, ACT_UNQUEUE));
         return false;
     }
     return true;
@@ -152,9 +154,12 @@ void branch_draw(const struct app *a, int y)
     const struct theme *th = &a->theme;
     text_blank(th, y, 0, COLS);
     int x = text_put(th, y, 1, COLS - 1, R_STRONG, a->cur->fork_what);
-    const char *hint = "Enter sends it as a new branch, Esc cancels";
+    static const struct key_hint keys[] = {{ACT_SEND, ACT_NONE, "sends it as a new branch"},
+                                           {ACT_ESCAPE, ACT_NONE, "cancels"}};
+    char hint[160];
+    keymap_hints(a->keys, keys, 2, CTX_COMPOSER, hint, sizeof hint);
     if (x + 3 + (int)strlen(hint) >= COLS) {
-        hint = "Esc cancels";
+        keymap_hint(a->keys, &keys[1], CTX_COMPOSER, hint);
     }
     (void)text_put(th, y, x + 3, COLS - x - 3, R_DIM, hint);
 }

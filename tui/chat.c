@@ -55,6 +55,11 @@ void app_suspend(struct app *a)
     a->redraw = true;
 }
 
+const char *app_way(const struct app *a, enum action act)
+{
+    return keymap_way(a->keys, act, a->cur->focus ? CTX_TRANSCRIPT : CTX_COMPOSER);
+}
+
 bool app_busy(const struct app *a)
 {
     for (size_t i = 0; i < a->n_panes; i++) {
@@ -401,7 +406,7 @@ void tui_print_keys(const struct tui_opts *o, FILE *f, FILE *complaints)
     struct buf b = BUF_INIT;
     struct buf wrong = BUF_INIT;
     struct keymap *m = bind_keys(o, &wrong);
-    keymap_help(m, CTX_BOTH | CTX_VIEWS, &b);
+    keymap_help(m, CTX_BOTH | CTX_VIEWS | CTX_LISTS, &b);
     buf_adds(&b, "\nNames for bind.NAME = KEYS in the settings\n");
     keymap_names(m, &b);
     fputs(b.data, f);

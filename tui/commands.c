@@ -520,7 +520,8 @@ static void resume_it(struct app *a, const char *id)
     } else if (conv_find(a->conv, id, &found, &e) < 0) {
         app_note(a, R_WARN, "%s", e.msg);
     } else if (chat_busy(a->cur->chat) || a->cur->n_queue > 0) {
-        app_note(a, R_WARN, "the model is at work, or messages wait; stop it first (Esc)");
+        app_note(a, R_WARN, "the model is at work, or messages wait; stop it first (%s)",
+                 app_way(a, ACT_STOP_OR_QUIT));
     } else {
         sessions_choose(a, found);
     }
@@ -562,11 +563,13 @@ static void set_system(struct app *a, const char *text)
 static void new_chat(struct app *a)
 {
     if (chat_busy(a->cur->chat)) {
-        app_note(a, R_WARN, "the model is at work; stop it first (Esc)");
+        app_note(a, R_WARN, "the model is at work; stop it first (%s)",
+                 app_way(a, ACT_STOP_OR_QUIT));
         return;
     }
     if (a->cur->n_queue > 0) {
-        app_note(a, R_WARN, "messages are queued; send them or take them back first (Alt-Up)");
+        app_note(a, R_WARN, "messages are queued; send them or take them back first (%s)",
+                 app_way(a, ACT_UNQUEUE));
         return;
     }
     pane_leave(a->cur, LEAVE_NEW, 0);

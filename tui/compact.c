@@ -25,11 +25,13 @@ void compact_request(const char *hint, struct buf *out)
 static bool at_rest(struct app *a)
 {
     if (a->cur->in_turn) {
-        app_note(a, R_WARN, "the model is at work; stop it first (Esc)");
+        app_note(a, R_WARN, "the model is at work; stop it first (%s)",
+                 app_way(a, ACT_STOP_OR_QUIT));
         return false;
     }
     if (a->cur->n_queue > 0) {
-        app_note(a, R_WARN, "messages are queued; send them or take them back first (Alt-Up)");
+        app_note(a, R_WARN, "messages are queued; send them or take them back first (%s)",
+                 app_way(a, ACT_UNQUEUE));
         return false;
     }
     return true;

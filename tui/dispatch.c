@@ -29,7 +29,7 @@ static void stop_or_quit(struct app *a, bool was_armed)
         a->quit = true;
     } else {
         a->quit_armed = true;
-        app_note(a, R_TEXT, "^C again quits");
+        app_note(a, R_TEXT, "%s again quits", app_way(a, ACT_STOP_OR_QUIT));
     }
 }
 
@@ -67,8 +67,9 @@ static void suspend(struct app *a)
     const size_t served = l.live > 0 || l.queued > 0 ? (size_t)(l.live + l.queued) : 0;
     if (live + served > 0 && !a->suspend_told) {
         a->suspend_arm = true;
-        app_note(a, R_WARN, "%zu %s%s will freeze; ^Z again suspends", live + served,
-                 served > 0 ? "request" : "answer", live + served == 1 ? "" : "s");
+        app_note(a, R_WARN, "%zu %s%s will freeze; %s again suspends", live + served,
+                 served > 0 ? "request" : "answer", live + served == 1 ? "" : "s",
+                 app_way(a, ACT_SUSPEND));
     } else {
         app_suspend(a);
     }
@@ -81,7 +82,8 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         stop_or_quit(a, was_armed);
         break;
     case ACT_HELP:
-        command_help(a, views_ctx(a)    ? views_ctx(a)
+        command_help(a, overlay_ctx(a)  ? overlay_ctx(a)
+                        : views_ctx(a)  ? views_ctx(a)
                         : a->cur->focus ? CTX_TRANSCRIPT
                                         : CTX_COMPOSER);
         break;
@@ -203,6 +205,10 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         find_step(a, act == ACT_FIND_OLDER ? -1 : 1);
         break;
     case ACT_BACK:
+        if (a->overlay != OV_NONE) { /* the figures, over the transcript */
+            a->overlay = OV_NONE;
+            break;
+        }
         find_close(a->cur);
         a->cur->focus = false;
         transcript_select(a->cur->transcript, 0);
@@ -228,6 +234,14 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
     case ACT_BODY:
     case ACT_CANCEL:
     case ACT_PAUSE:
+    case ACT_CHOOSE:
+    case ACT_CHOOSE_BESIDE:
+    case ACT_RENAME_IT:
+    case ACT_PIN_IT:
+    case ACT_FORGET_IT:
+    case ACT_MOVE_UP:
+    case ACT_MOVE_DOWN:
+    case ACT_DROP:
     case ACT_LIBEDIT:
         break;
     default: /* those that are commands first of all */
@@ -340,7 +354,7 @@ void dispatch_key(struct app *a, const struct key *k)
     a->suspend_arm = false;
     a->asked = a->asking;
     a->asking = false;
-    a->last_esc = k->type == K_ESC && k->mods == 0;
+    a->last_esc = false; /* unless escape() says so */
     buf_truncate(&a->note, 0);
     if (a->key_debug) {
         show_key(a, k);
@@ -377,7 +391,7 @@ void dispatch_key(struct app *a, const struct key *k)
     if (a->cur->focus) {
         /* typing goes where one types */
         if ((k->type == K_CHAR && k->mods == 0) || k->type == K_PASTE) {
-            app_note(a, R_TEXT, "Esc goes back to the composer");
+            app_note(a, R_TEXT, "%s goes back to the composer", app_way(a, ACT_BACK));
         }
         return;
     }

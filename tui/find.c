@@ -45,17 +45,20 @@ void find_close(struct pane *p)
 
 bool find_key(struct app *a, const struct key *k)
 {
-    const bool again = k->type == K_CHAR && k->mods == KM_CTRL && k->code == 's';
-    if (k->type == K_UP || k->type == K_DOWN || again) {
-        find_step(a, k->type == K_DOWN ? 1 : -1);
-    } else if (k->type == K_ENTER) {
+    const struct key none = {.type = K_NONE};
+    bool is_prefix = false;
+    const enum action act = overlay_action(a, k);
+    const bool again = keymap_lookup(a->keys, CTX_COMPOSER, &none, k, &is_prefix) == ACT_FIND;
+    if (act == ACT_FIND_OLDER || act == ACT_FIND_NEWER || again) {
+        find_step(a, act == ACT_FIND_NEWER ? 1 : -1);
+    } else if (act == ACT_CHOOSE) {
         a->overlay = OV_NONE;
         if (!a->cur->search) {
             find_close(a->cur);
         } else {
             a->cur->focus = true;
         }
-    } else if (k->type == K_ESC) {
+    } else if (act == ACT_BACK) {
         find_close(a->cur);
         if (a->cur->find_followed) {
             transcript_follow(a->cur->transcript);
@@ -71,7 +74,7 @@ bool find_key(struct app *a, const struct key *k)
 void find_step(struct app *a, int dir)
 {
     if (!a->cur->search) {
-        app_note(a, R_TEXT, "nothing is searched for; / begins");
+        app_note(a, R_TEXT, "nothing is searched for; %s begins", app_way(a, ACT_FIND));
         return;
     }
     transcript_search_step(a->cur->transcript, dir);
@@ -99,7 +102,11 @@ void find_draw(const struct app *a, int y)
     } else {
         x += 1 + text_put(th, y, x + 1, COLS - x - 1, R_TEXT, count);
     }
-    const char *hint = typing ? "Up Down step  Enter keeps  Esc closes" : "n N step  Esc closes";
+    static const struct key_hint keys[] = {{ACT_FIND_OLDER, ACT_FIND_NEWER, "step"},
+                                           {ACT_CHOOSE, ACT_NONE, "keeps"},
+                                           {ACT_BACK, ACT_NONE, "closes"}};
+    char hint[160];
+    keymap_hints(a->keys, keys, 3, typing ? CTX_FIND : CTX_TRANSCRIPT, hint, sizeof hint);
     if (x + 2 + (int)strlen(hint) < COLS) {
         (void)text_put(th, y, x + 2, COLS - x - 2, R_DIM, hint);
     }

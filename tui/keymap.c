@@ -62,6 +62,10 @@ static const char *ctx_name(unsigned ctx)
            : ctx == CTX_STATS      ? "stats"
            : ctx == CTX_LOG        ? "log"
            : ctx == CTX_LISTEN     ? "listener"
+           : ctx == CTX_SESSIONS   ? "sessions"
+           : ctx == CTX_QUEUE      ? "queue"
+           : ctx == CTX_FIND       ? "search"
+           : ctx == CTX_LIST       ? "list"
                                    : "help";
 }
 
@@ -104,8 +108,12 @@ static const char *canonical(const char *p, size_t n, unsigned ctx, char out[2 *
     if (count == 0) {
         return "is no key";
     }
-    if ((ctx & CTX_COMPOSER) && k[0].type == K_CHAR && k[0].mods == 0) {
-        return "is a character that one types in the composer";
+    if ((ctx & CTX_TYPED) && k[0].type == K_CHAR && k[0].mods == 0) {
+        return ctx & CTX_COMPOSER ? "is a character that one types in the composer"
+                                  : "is a character that one types there";
+    }
+    if ((ctx & CTX_LISTS) && count == 2) {
+        return "are two keys, which lists do not know";
     }
     return NULL;
 }
@@ -149,7 +157,7 @@ static bool take_ctx(const char **what, unsigned *ctx)
     if (!dot) {
         return true;
     }
-    for (unsigned c = CTX_COMPOSER; c <= CTX_LISTEN; c <<= 1) {
+    for (unsigned c = CTX_COMPOSER; c <= CTX_LIST; c <<= 1) {
         const size_t n = strlen(ctx_name(c));
         if ((size_t)(dot - *what) == n && memcmp(*what, ctx_name(c), n) == 0) {
             *ctx = c;
@@ -197,7 +205,9 @@ void keymap_bind(struct keymap *m, const char *what, const char *keys, const cha
     unsigned ctx = 0, has = 0;
     size_t n_keys = 0, first = m->n;
     if (!take_ctx(&name, &ctx)) {
-        buf_printf(complaints, "%s: \"%.40s\" begins with none of composer, transcript, help\n",
+        buf_printf(complaints,
+                   "%s: \"%.40s\" begins with none of composer, transcript, help, stats, "
+                   "log, listener, sessions, queue, search, list\n",
                    where, what);
         return;
     }
@@ -214,7 +224,8 @@ void keymap_bind(struct keymap *m, const char *what, const char *keys, const cha
         return;
     }
     /* where it has keys; an action that has none gets them in both */
-    const unsigned want = ctx ? ctx : has ? has : CTX_BOTH;
+    const unsigned far = has & ~(unsigned)CTX_LISTS; /* lists have keys of their own */
+    const unsigned want = ctx ? ctx : far ? far : has ? has : CTX_BOTH;
     if (!take_keys(keys, want, where, complaints, names, &n_keys)) {
         return;
     }
@@ -342,12 +353,54 @@ enum action keymap_lookup(const struct keymap *m, enum key_ctx ctx, const struct
 
 const char *keymap_key(const struct keymap *m, enum action act, unsigned ctx)
 {
+    const char *wider = "";
     for (size_t i = 0; i < m->n; i++) {
-        if (m->rows[i].act == act && (m->rows[i].ctx & ctx) && m->rows[i].keys[0]) {
-            return m->rows[i].keys[0];
+        const struct key_action *row = &m->rows[i];
+        if (row->act != act || !(row->ctx & ctx) || !row->keys[0]) {
+            continue;
+        }
+        if (row->ctx == ctx) {
+            return row->keys[0];
+        }
+        wider = wider[0] ? wider : row->keys[0];
+    }
+    return wider;
+}
+
+const char *keymap_way(const struct keymap *m, enum action act, unsigned ctx)
+{
+    const char *key = keymap_key(m, act, ctx);
+    for (size_t i = 0; i < m->n && !key[0]; i++) {
+        if (m->rows[i].act == act && m->rows[i].command) {
+            key = m->rows[i].command;
         }
     }
-    return "";
+    return key[0] ? key : keymap_name(act);
+}
+
+void keymap_hint(const struct keymap *m, const struct key_hint *h, unsigned ctx, char out[KEY_HINT])
+{
+    const char *a = keymap_key(m, h->act, ctx);
+    const char *b = h->other != ACT_NONE ? keymap_key(m, h->other, ctx) : "";
+    out[0] = 0;
+    if (a[0] || b[0]) {
+        snprintf(out, KEY_HINT, "%s%s%s%s%s", a, a[0] && b[0] ? " " : "", b, h->text[0] ? " " : "",
+                 h->text);
+    }
+}
+
+void keymap_hints(const struct keymap *m, const struct key_hint *h, size_t n, unsigned ctx,
+                  char *out, size_t size)
+{
+    char one[KEY_HINT];
+    size_t used = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        keymap_hint(m, &h[i], ctx, one);
+        if (one[0] && used + strlen(one) + 3 <= size) {
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used ? "  " : "", one);
+        }
+    }
 }
 
 const char *keymap_name(enum action act)
@@ -385,19 +438,49 @@ static void section(const struct keymap *m, const char *title, unsigned ctx, str
     buf_free(&keys);
 }
 
-/* The keys of these views, and of no other. */
-static void view_section(const struct keymap *m, const char *title, unsigned ctx, struct buf *out)
+/* The keys of these views (or lists, as the mask says), and of no other. */
+static void view_section(const struct keymap *m, const char *title, unsigned ctx, unsigned mask,
+                         struct buf *out)
 {
     struct buf keys = BUF_INIT;
     buf_printf(out, "%s\n", title);
     for (size_t i = 0; i < m->n; i++) {
         const struct key_action *row = &m->rows[i];
-        if ((row->ctx & CTX_VIEWS) == ctx && !(row->ctx & CTX_BOTH) && row->keys[0]) {
+        if ((row->ctx & mask) == ctx && !(row->ctx & CTX_BOTH) && row->keys[0]) {
             join_keys(row, &keys);
             buf_printf(out, "  %-27s %s\n", keys.data, row->help);
         }
     }
     buf_addc(out, '\n');
+    buf_free(&keys);
+}
+
+/* The keys that a list has alone, and those that it shares with others. */
+static void list_sections(const struct keymap *m, unsigned ctx, struct buf *out)
+{
+    static const struct {
+        unsigned ctx;
+        const char *title;
+    } lists[] = {{CTX_SESSIONS, "In the list of conversations"},
+                 {CTX_QUEUE, "In the list of messages that wait"},
+                 {CTX_LIST, "In lists of actions, files and earlier prompts"},
+                 {CTX_FIND, "While a search is typed"}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        if (ctx & lists[i].ctx) {
+            view_section(m, lists[i].title, lists[i].ctx, CTX_LISTS, out);
+        }
+    }
+    struct buf keys = BUF_INIT;
+    for (size_t i = 0, any = 0; i < m->n; i++) {
+        const struct key_action *row = &m->rows[i];
+        const unsigned here = row->ctx & CTX_LISTS;
+        if ((here & ctx) && (here & (here - 1)) && row->keys[0]) {
+            buf_adds(out, any++ ? "" : "In all lists\n");
+            join_keys(row, &keys);
+            buf_printf(out, "  %-27s %s\n", keys.data, row->help);
+        }
+    }
+    buf_adds(out, ctx & CTX_LISTS ? "\n" : "");
     buf_free(&keys);
 }
 
@@ -407,17 +490,21 @@ void keymap_help(const struct keymap *m, unsigned ctx, struct buf *out)
         section(m, "While typing", CTX_COMPOSER, out);
     }
     if (ctx & CTX_TRANSCRIPT) {
-        section(m, "In the transcript (Tab goes there)", CTX_TRANSCRIPT, out);
+        char title[96];
+        snprintf(title, sizeof title, "In the transcript (%s goes there)",
+                 keymap_way(m, ACT_FOCUS, CTX_COMPOSER));
+        section(m, title, CTX_TRANSCRIPT, out);
     }
     if (ctx & CTX_STATS) {
-        view_section(m, "In the statistics", CTX_STATS, out);
+        view_section(m, "In the statistics", CTX_STATS, CTX_VIEWS, out);
     }
     if (ctx & CTX_LISTEN) {
-        view_section(m, "In the listener's view", CTX_LISTEN, out);
+        view_section(m, "In the listener's view", CTX_LISTEN, CTX_VIEWS, out);
     }
     if (ctx & CTX_VIEWS) {
-        view_section(m, "In the views of statistics, listener and log", CTX_VIEWS, out);
+        view_section(m, "In the views of statistics, listener and log", CTX_VIEWS, CTX_VIEWS, out);
     }
+    list_sections(m, ctx, out);
     section(m, "Anywhere", CTX_BOTH, out);
     buf_adds(out, "Commands (a message that starts with / is sent with //)\n");
     for (size_t i = 0; i < m->n; i++) {

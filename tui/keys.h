@@ -66,6 +66,15 @@ enum action {
     ACT_BODY,
     ACT_CANCEL,
     ACT_PAUSE,
+    /* lists */
+    ACT_CHOOSE,
+    ACT_CHOOSE_BESIDE,
+    ACT_RENAME_IT,
+    ACT_PIN_IT,
+    ACT_FORGET_IT,
+    ACT_MOVE_UP,
+    ACT_MOVE_DOWN,
+    ACT_DROP,
     /* commands without a key */
     ACT_STATS_VIEW,
     ACT_KV,
@@ -98,7 +107,9 @@ enum action {
     ACT_STATUS
 };
 
-/* CTX_HELP: while the help is shown; its keys are told by the help's last line. */
+/* CTX_HELP: while the help is shown; its keys are told by the help's last line. CTX_SESSIONS: the
+ * list of conversations; CTX_QUEUE: that of messages that wait; CTX_FIND: while a search is typed;
+ * CTX_LIST: lists of actions, files and earlier prompts. */
 enum key_ctx {
     CTX_COMPOSER = 1,
     CTX_TRANSCRIPT = 2,
@@ -106,10 +117,17 @@ enum key_ctx {
     CTX_HELP = 4,
     CTX_STATS = 8,
     CTX_LOG = 16,
-    CTX_LISTEN = 32
+    CTX_LISTEN = 32,
+    CTX_SESSIONS = 64,
+    CTX_QUEUE = 128,
+    CTX_FIND = 256,
+    CTX_LIST = 512
 };
 #define CTX_VIEWS (CTX_STATS | CTX_LOG | CTX_LISTEN)
 #define CTX_ALL   (CTX_BOTH | CTX_HELP | CTX_VIEWS)
+#define CTX_LISTS (CTX_SESSIONS | CTX_QUEUE | CTX_FIND | CTX_LIST)
+/* Where characters are text. */
+#define CTX_TYPED (CTX_COMPOSER | CTX_SESSIONS | CTX_FIND | CTX_LIST)
 
 #define KEYS_MOST 6 /* of one row */
 
@@ -146,7 +164,8 @@ void keymap_free(struct keymap *m);
 const struct key_action *keymap_rows(const struct keymap *m, size_t *n);
 
 /* One line of the settings: what is "find", or "transcript.find" for one context (composer,
- * transcript, help, stats, log, listener); keys are names with ", " between them (a key named Comma
+ * transcript, help, stats, log, listener, list, …); without one it is not about lists, unless the
+ * action is of lists alone; keys are names with ", " between them (a key named Comma
  * is one), a chord has a blank between two, and "none" takes all away. They take the place of those
  * the action has there. where ("file:12") begins what is appended to complaints, a line each, when
  * this cannot be; then nothing is changed. */
@@ -160,8 +179,22 @@ void keymap_settle(struct keymap *m, struct buf *complaints);
  * before (type K_NONE: none); *is_prefix tells that the key begins a chord. */
 enum action keymap_lookup(const struct keymap *m, enum key_ctx ctx, const struct key *prefix,
                           const struct key *k, bool *is_prefix);
-/* The first key that an action has in one of the contexts, "" for none. */
+/* The first key that an action has in one of the contexts, "" for none; one that it has just there
+ * goes before one that it has everywhere. */
 const char *keymap_key(const struct keymap *m, enum action act, unsigned ctx);
+/* How one gets to it: the key, or else the command, or else its name in the list of actions. */
+const char *keymap_way(const struct keymap *m, enum action act, unsigned ctx);
+/* "Up Down choose": keys of one or two actions and what they do; "" when there is no key. */
+struct key_hint {
+    enum action act, other; /* ACT_NONE: there is no other */
+    const char *text;
+};
+#define KEY_HINT 96
+void keymap_hint(const struct keymap *m, const struct key_hint *h, unsigned ctx,
+                 char out[KEY_HINT]);
+/* Several, with two blanks between. */
+void keymap_hints(const struct keymap *m, const struct key_hint *h, size_t n, unsigned ctx,
+                  char *out, size_t size);
 
 /* What an action is called; "nothing" for ACT_NONE. */
 const char *keymap_name(enum action act);

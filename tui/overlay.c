@@ -8,6 +8,10 @@
 
 #include "tui/app.h"
 
+const struct key_hint overlay_hints[3] = {{ACT_PREV_BLOCK, ACT_NEXT_BLOCK, "choose"},
+                                          {ACT_CHOOSE, ACT_NONE, "takes"},
+                                          {ACT_BACK, ACT_NONE, "closes"}};
+
 static size_t list_history(const struct app *a, const char **entry, const char **help, size_t max)
 {
     const char *query = a->query.data ? a->query.data : "";
@@ -67,6 +71,35 @@ bool overlay_query_key(struct app *a, struct buf *query, const struct key *k)
     return true;
 }
 
+unsigned overlay_ctx(const struct app *a)
+{
+    switch (a->overlay) {
+    case OV_SESSIONS:
+        return CTX_SESSIONS;
+    case OV_QUEUE:
+        return CTX_QUEUE;
+    case OV_FIND:
+        return CTX_FIND;
+    case OV_HISTORY:
+    case OV_PALETTE:
+    case OV_FILES:
+        return CTX_LIST;
+    case OV_NONE:
+    case OV_HELP:
+    case OV_STATS:
+        break;
+    }
+    return 0;
+}
+
+enum action overlay_action(const struct app *a, const struct key *k)
+{
+    const struct key none = {.type = K_NONE};
+    bool is_prefix = false;
+    const unsigned ctx = overlay_ctx(a);
+    return ctx ? keymap_lookup(a->keys, (enum key_ctx)ctx, &none, k, &is_prefix) : ACT_NONE;
+}
+
 /* Keys of the history list; true when it was one. */
 static bool list_key(struct app *a, const struct key *k)
 {
@@ -84,11 +117,22 @@ static bool list_key(struct app *a, const struct key *k)
     }
     const char *entry[16];
     const char *help[16];
-    if (k->type == K_UP || (k->type == K_CHAR && k->mods == KM_CTRL && k->code == 'r')) {
+    const struct key none = {.type = K_NONE};
+    bool is_prefix = false;
+    const enum action act = overlay_action(a, k);
+    const bool again = keymap_lookup(a->keys, CTX_COMPOSER, &none, k, &is_prefix) == ACT_HISTORY;
+    const size_t page = (size_t)screen_page(a);
+    if (act == ACT_PREV_BLOCK || again) {
         a->pick++;
-    } else if (k->type == K_DOWN) {
+    } else if (act == ACT_NEXT_BLOCK) {
         a->pick -= a->pick > 0;
-    } else if (k->type == K_ENTER || k->type == K_TAB) {
+    } else if (act == ACT_PAGE_UP) {
+        a->pick += page;
+    } else if (act == ACT_PAGE_DOWN) {
+        a->pick -= a->pick < page ? a->pick : page;
+    } else if (act == ACT_BACK) {
+        a->overlay = OV_NONE;
+    } else if (act == ACT_CHOOSE) {
         size_t n = overlay_list(a, entry, help, 10);
         if (n) {
             const char *s = entry[n - 1 - a->pick];

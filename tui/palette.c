@@ -297,10 +297,12 @@ static void choose(struct app *a, const struct list *l, const struct entry *e)
 bool palette_key(struct app *a, const struct key *k)
 {
     const bool own = a->overlay == OV_PALETTE || a->overlay == OV_FILES;
-    const bool up = k->type == K_UP && k->mods == 0, down = k->type == K_DOWN && k->mods == 0;
-    const bool enter = k->type == K_ENTER && k->mods == 0;
-    const bool tab = k->type == K_TAB && k->mods == 0;
-    if (!own && !up && !((down || enter || tab) && a->picked)) {
+    const struct key none = {.type = K_NONE};
+    bool is_prefix = false;
+    const enum action act = keymap_lookup(a->keys, CTX_LIST, &none, k, &is_prefix);
+    const bool up = act == ACT_PREV_BLOCK, down = act == ACT_NEXT_BLOCK;
+    const bool take = act == ACT_CHOOSE;
+    if (!own && !up && !((down || take) && a->picked)) {
         a->picked = false;
         return false;
     }
@@ -310,15 +312,18 @@ bool palette_key(struct app *a, const struct key *k)
     const size_t page = (size_t)screen_page(a);
     if (!taken) {
         a->picked = false;
-    } else if (up || (own && k->type == K_PGUP)) {
+    } else if (up || (own && act == ACT_PAGE_UP)) {
         a->pick = !a->picked ? 0 : a->pick + (up ? 1 : page);
         a->picked = true;
         a->pick = a->pick < l.n ? a->pick : l.n ? l.n - 1 : 0;
-    } else if (down || (own && k->type == K_PGDN)) {
+    } else if (down || (own && act == ACT_PAGE_DOWN)) {
         const size_t by = down ? 1 : page;
         a->picked = own || a->pick > 0;
         a->pick -= a->pick < by ? a->pick : by;
-    } else if (enter || tab) {
+    } else if (own && act == ACT_BACK) {
+        a->overlay = OV_NONE;
+        a->picked = false;
+    } else if (take) {
         if (l.n > 0) {
             choose(a, &l, &l.v[a->pick < l.n ? a->pick : l.n - 1]);
         } else {
@@ -329,7 +334,7 @@ bool palette_key(struct app *a, const struct key *k)
     } else {
         taken = false;
         a->picked = a->overlay == OV_PALETTE;
-        a->overlay = a->overlay == OV_FILES && k->type != K_ESC ? OV_NONE : a->overlay;
+        a->overlay = a->overlay == OV_FILES ? OV_NONE : a->overlay;
     }
     buf_free(&l.draft);
     return taken;
@@ -520,7 +525,9 @@ void palette_draw(struct app *a, int top, int rule)
                                         : "");
         text_blank(&a->theme, rule, 0, COLS);
         const int x = text_put(&a->theme, rule, 0, COLS, R_STRONG, text);
-        const char *hint = l.n == 0 ? "nothing found" : "Up Down choose  Enter takes  Esc closes";
+        char keys[160];
+        keymap_hints(a->keys, overlay_hints, 3, CTX_LIST, keys, sizeof keys);
+        const char *hint = l.n == 0 ? "nothing found" : keys;
         if (x + 1 + (int)strlen(hint) < COLS) {
             (void)text_put(&a->theme, rule, x + 1, COLS, l.n == 0 ? R_WARN : R_DIM, hint);
         }

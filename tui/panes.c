@@ -47,7 +47,8 @@ struct pane *panes_split(struct app *a, bool beside)
 {
     const size_t at = panes_number(a, a->cur); /* of the new one, from 0 */
     if (!tiles_split(&a->tiles, at - 1, beside)) {
-        app_note(a, R_WARN, "there are %d panes already; ^X 0 closes one", PANES_MAX);
+        app_note(a, R_WARN, "there are %d panes already; %s closes one", PANES_MAX,
+                 app_way(a, ACT_PANE_CLOSE));
         return NULL;
     }
     struct pane *p = pane_create(a);
@@ -89,11 +90,13 @@ static bool may_close(struct pane *p)
     struct app *a = p->app;
     const size_t n = panes_number(a, p);
     if (p->in_turn) {
-        app_note(a, R_WARN, "the model is at work in pane %zu; stop it first (Esc)", n);
+        app_note(a, R_WARN, "the model is at work in pane %zu; stop it first (%s)", n,
+                 app_way(a, ACT_STOP_OR_QUIT));
         return false;
     }
     if (p->n_queue > 0) {
-        app_note(a, R_WARN, "messages are queued in pane %zu; take them back first (Alt-Up)", n);
+        app_note(a, R_WARN, "messages are queued in pane %zu; take them back first (%s)", n,
+                 app_way(a, ACT_UNQUEUE));
         return false;
     }
     return true;
@@ -102,7 +105,8 @@ static bool may_close(struct pane *p)
 void panes_close(struct app *a)
 {
     if (a->n_panes < 2) {
-        app_note(a, R_WARN, "this is the only pane; ^D quits");
+        app_note(a, R_WARN, "this is the only pane; %s quits",
+                 keymap_way(a->keys, ACT_EOF, CTX_COMPOSER));
     } else if (may_close(a->cur)) {
         pane_leave(a->cur, LEAVE_CLOSE, 0);
     }
@@ -130,7 +134,8 @@ void panes_only(struct app *a)
 void panes_other(struct app *a)
 {
     if (a->n_panes < 2) {
-        app_note(a, R_TEXT, "there is one pane only; ^X 3 opens another beside it");
+        app_note(a, R_TEXT, "there is one pane only; %s opens another beside it",
+                 app_way(a, ACT_PANE_BESIDE));
         return;
     }
     panes_focus(a, a->panes[panes_number(a, a->cur) % a->n_panes]);

@@ -107,34 +107,33 @@ bool queue_key(struct app *a, const struct key *k)
     }
     a->pick = a->pick < p->n_queue ? a->pick : p->n_queue - 1;
     const size_t at = p->n_queue - 1 - a->pick;
-    const bool alt = k->mods & KM_ALT;
-    if (k->type == K_UP && alt) {
+    const enum action act = overlay_action(a, k);
+    if (act == ACT_MOVE_UP) {
         if (at > 0) {
             swap(p, at, at - 1);
             a->pick++;
         }
-    } else if (k->type == K_DOWN && alt) {
+    } else if (act == ACT_MOVE_DOWN) {
         if (a->pick > 0) {
             swap(p, at, at + 1);
             a->pick--;
         }
-    } else if (k->type == K_UP) {
+    } else if (act == ACT_PREV_BLOCK) {
         a->pick += at > 0;
-    } else if (k->type == K_DOWN) {
+    } else if (act == ACT_NEXT_BLOCK) {
         a->pick -= a->pick > 0;
-    } else if (k->type == K_ENTER) {
+    } else if (act == ACT_CHOOSE) {
         a->overlay = OV_NONE;
         p->focus = false;
         queue_edit(a, at);
-    } else if (k->type == K_DELETE || k->type == K_BACKSPACE ||
-               (k->type == K_CHAR && k->mods == 0 && k->code == 'd')) {
+    } else if (act == ACT_DROP) {
         struct message m = take(p, at);
         message_free(&m);
         queue_keep(p);
         app_note(a, R_TEXT, "dropped; it is in the history of prompts");
         a->pick -= a->pick > 0;
         a->overlay = p->n_queue > 0 ? OV_QUEUE : OV_NONE;
-    } else if (k->type == K_ESC) {
+    } else if (act == ACT_BACK) {
         a->overlay = OV_NONE;
     } else {
         return k->type == K_CHAR && k->mods == 0; /* nothing is typed here */

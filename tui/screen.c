@@ -74,10 +74,14 @@ static void draw_queued(const struct app *a, const struct layout *l, int row)
     const struct message *m = &p->queue[i];
     const int y = l->queued + row;
     const bool last = row + 1 == l->queued_rows;
-    const char *hint = !last     ? ""
-                       : p->held ? "Enter sends  Alt-Up edits"
-                       : n == 1  ? "Alt-Up edits it"
-                                 : "Alt-Up edits it  ^X q all";
+    const struct key_hint sends = {ACT_SEND, ACT_NONE, "sends"};
+    const struct key_hint edits = {ACT_UNQUEUE, ACT_NONE, p->held ? "edits" : "edits it"};
+    const struct key_hint all = {ACT_QUEUE, ACT_NONE, "all"};
+    const struct key_hint two[2] = {p->held ? sends : edits, p->held ? edits : all};
+    char hint[160] = "";
+    if (last) {
+        keymap_hints(a->keys, two, p->held || n > 1 ? 2 : 1, CTX_COMPOSER, hint, sizeof hint);
+    }
     struct buf b = BUF_INIT;
     const char *nl = memchr(m->shown.data, '\n', m->shown.len);
     size_t len = nl ? (size_t)(nl - m->shown.data) : m->shown.len;
@@ -141,8 +145,13 @@ static void draw_list(struct app *a, const struct layout *l)
     }
     if (asks) {
         char label[160];
-        const char *hint = queue ? "Enter edits  d drops  Alt-Up Alt-Down move  Esc closes"
-                                 : "Up Down choose  Enter takes  Esc closes";
+        static const struct key_hint queued[] = {{ACT_CHOOSE, ACT_NONE, "edits"},
+                                                 {ACT_DROP, ACT_NONE, "drops"},
+                                                 {ACT_MOVE_UP, ACT_MOVE_DOWN, "move"},
+                                                 {ACT_BACK, ACT_NONE, "closes"}};
+        char hint[200];
+        keymap_hints(a->keys, queue ? queued : overlay_hints, queue ? 4 : 3,
+                     queue ? CTX_QUEUE : CTX_LIST, hint, sizeof hint);
         snprintf(label, sizeof label, " %s%.100s ",
                  queue ? "queue" : "history: ", queue || !a->query.data ? "" : a->query.data);
         text_blank(&a->theme, bar, 0, COLS);
@@ -178,9 +187,13 @@ static void draw_help(struct app *a, const struct layout *l)
     for (int i = 0; i < l->body.rows - 1; i++) {
         text_draw_row(&a->theme, l->body.y + i, 0, COLS, &a->help, (size_t)(a->help_top + i), 0);
     }
+    static const struct key_hint keys[] = {{ACT_PREV_BLOCK, ACT_NEXT_BLOCK, "scroll"},
+                                           {ACT_BACK, ACT_NONE, "closes"}};
+    char hint[160];
+    keymap_hints(a->keys, last > 0 ? keys : keys + 1, last > 0 ? 2 : 1, CTX_HELP, hint,
+                 sizeof hint);
     text_blank(&a->theme, l->edge - 1, 0, COLS);
-    (void)text_put(&a->theme, l->edge - 1, 1, COLS - 1, R_STRONG,
-                   last > 0 ? "Up Down scroll, Esc closes" : "Esc closes");
+    (void)text_put(&a->theme, l->edge - 1, 1, COLS - 1, R_STRONG, hint);
 }
 
 static void draw_panel(struct app *a, const struct rect *r, bool side)
@@ -196,8 +209,12 @@ static void draw_panel(struct app *a, const struct rect *r, bool side)
         text_draw_row(th, r->y + i, r->x + side, r->cols - side, &a->panel, (size_t)i, 0);
     }
     if (!side) {
+        const bool focus = a->cur->focus;
+        const struct key_hint h = {focus ? ACT_BACK : ACT_ESCAPE, ACT_NONE, "closes"};
+        char hint[KEY_HINT];
+        keymap_hint(a->keys, &h, focus ? CTX_TRANSCRIPT : CTX_COMPOSER, hint);
         text_blank(th, r->y + r->rows - 1, 0, COLS);
-        (void)text_put(th, r->y + r->rows - 1, 1, COLS - 1, R_STRONG, "Esc closes");
+        (void)text_put(th, r->y + r->rows - 1, 1, COLS - 1, R_STRONG, hint);
     }
 }
 
@@ -252,15 +269,17 @@ static void draw_note(const struct app *a, const struct layout *l)
 /* What follows below the view of a pane. */
 static void draw_below(const struct app *a, const struct pane *p, const struct rect *r)
 {
-    char s[80];
+    char s[160];
     const int fresh = transcript_fresh_rows(p->transcript);
     const int n = fresh > 0 ? fresh : p->below;
-    snprintf(s, sizeof s, " %s %d %s row%s%s, %s follows ", theme_glyph(&a->theme, G_DOWN), n,
-             fresh > 0 ? "new" : "more", n == 1 ? "" : "s", fresh > 0 ? " below" : "",
-             p->focus ? "G" : "^End");
+    char follows[KEY_HINT];
+    const struct key_hint h = {ACT_BOTTOM, ACT_NONE, "follows"};
+    keymap_hint(a->keys, &h, p->focus ? CTX_TRANSCRIPT : CTX_COMPOSER, follows);
+    const char *const down = theme_glyph(&a->theme, G_DOWN), *const comma = follows[0] ? ", " : "";
+    snprintf(s, sizeof s, " %s %d %s row%s%s%s%s ", down, n, fresh > 0 ? "new" : "more",
+             n == 1 ? "" : "s", fresh > 0 ? " below" : "", comma, follows);
     if (n < 0) {
-        snprintf(s, sizeof s, " %s more below, %s follows ", theme_glyph(&a->theme, G_DOWN),
-                 p->focus ? "G" : "^End");
+        snprintf(s, sizeof s, " %s more below%s%s ", down, comma, follows);
     }
     int w = text_cells(s, strlen(s));
     if (w > r->cols && n > 0) {

@@ -287,7 +287,10 @@ void sessions_go_on(struct pane *p, int64_t id, int64_t tip)
     p->focus = false;
     composer_clear(p->composer);
     pane_draft_restore(p);
-    transcript_notice(p->transcript, R_DIM, "resumed; F4 goes to another conversation");
+    char s[96];
+    snprintf(s, sizeof s, "resumed; %s goes to another conversation",
+             keymap_way(p->app->keys, ACT_SESSIONS, CTX_COMPOSER));
+    transcript_notice(p->transcript, R_DIM, s);
     queue_restore(p);
     sessions_stale(p->app);
 }
@@ -340,8 +343,9 @@ static bool may_leave(struct app *a)
     const struct pane *p = a->cur;
     if (p->in_turn || p->n_queue > 0) {
         app_note(a, R_WARN,
-                 p->in_turn ? "the model is at work; stop it first (Esc)"
-                            : "messages are queued; take them back first (Alt-Up)");
+                 p->in_turn ? "the model is at work; stop it first (%s)"
+                            : "messages are queued; take them back first (%s)",
+                 app_way(a, p->in_turn ? ACT_STOP_OR_QUIT : ACT_UNQUEUE));
     }
     return !p->in_turn && p->n_queue == 0;
 }
@@ -457,9 +461,10 @@ static void forget_picked(struct app *a)
 
 static void name_key(struct app *a, const struct key *k)
 {
-    if (k->type == K_ENTER) {
+    const enum action act = overlay_action(a, k);
+    if (act == ACT_CHOOSE) {
         rename_picked(a);
-    } else if (k->type == K_ESC) {
+    } else if (act == ACT_BACK) {
         a->sessions->naming = false;
         buf_truncate(&a->query, 0);
     } else {
@@ -477,11 +482,6 @@ static void move_pick(struct sessions *s, int by)
     }
 }
 
-static bool alt(const struct key *k, uint32_t c)
-{
-    return k->type == K_CHAR && k->mods == KM_ALT && k->code == c;
-}
-
 bool sessions_key(struct app *a, const struct key *k)
 {
     struct sessions *s = a->sessions;
@@ -490,28 +490,27 @@ bool sessions_key(struct app *a, const struct key *k)
         name_key(a, k);
         return true;
     }
-    if (k->type == K_UP) {
-        move_pick(s, -1);
-    } else if (k->type == K_DOWN) {
-        move_pick(s, 1);
-    } else if (k->type == K_PGUP || k->type == K_PGDN) {
-        move_pick(s, k->type == K_PGUP ? -page : page);
-    } else if (k->type == K_ENTER) {
-        choose(a, k->mods & KM_ALT);
+    const enum action act = overlay_action(a, k);
+    if (act == ACT_PREV_BLOCK || act == ACT_NEXT_BLOCK) {
+        move_pick(s, act == ACT_PREV_BLOCK ? -1 : 1);
+    } else if (act == ACT_PAGE_UP || act == ACT_PAGE_DOWN) {
+        move_pick(s, act == ACT_PAGE_UP ? -page : page);
+    } else if (act == ACT_CHOOSE || act == ACT_CHOOSE_BESIDE) {
+        choose(a, act == ACT_CHOOSE_BESIDE);
         s->forgetting = 0;
         return true;
-    } else if (k->type == K_ESC) {
+    } else if (act == ACT_BACK) {
         a->overlay = OV_NONE;
         s->copying = 0;
         buf_truncate(&a->query, 0);
         make_rows(a);
         return true;
-    } else if (alt(k, 'r')) {
+    } else if (act == ACT_RENAME_IT) {
         s->naming = picked(s) != NULL;
         buf_truncate(&a->query, 0);
-    } else if (alt(k, 'p')) {
+    } else if (act == ACT_PIN_IT) {
         pin_picked(a);
-    } else if (alt(k, 'f')) {
+    } else if (act == ACT_FORGET_IT) {
         forget_picked(a);
         return true;
     } else if (overlay_query_key(a, &a->query, k)) {

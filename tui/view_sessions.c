@@ -175,14 +175,20 @@ static void draw_head(const struct app *a, const struct rect *r, bool docked)
     if (docked && !keys) {
         const int x = text_put(th, r->y, r->x, r->cols, R_STRONG, " SESSIONS");
         if (x + 12 < r->cols) {
-            (void)text_put(th, r->y, r->x + x + 2, r->cols - x - 2, R_DIM, "F4 chooses");
+            char hint[KEY_HINT];
+            const struct key_hint h = {ACT_SESSIONS, ACT_NONE, "chooses"};
+            keymap_hint(a->keys, &h, CTX_COMPOSER, hint);
+            (void)text_put(th, r->y, r->x + x + 2, r->cols - x - 2, R_DIM, hint);
         }
         return;
     }
     snprintf(label, sizeof label, " %s: %.100s", s->naming ? "new name" : "conversations",
              a->query.data ? a->query.data : "");
     const int x = text_put(th, r->y, r->x, r->cols, R_STRONG, label);
-    const char *hint = s->naming        ? "Enter gives it"
+    char gives[KEY_HINT];
+    const struct key_hint enter = {ACT_CHOOSE, ACT_NONE, "gives it"};
+    keymap_hint(a->keys, &enter, CTX_SESSIONS, gives);
+    const char *hint = s->naming        ? gives
                        : s->n_rows == 0 ? "nothing found"
                        : a->query.len   ? ""
                                         : "type to find";
@@ -213,17 +219,19 @@ static void draw_disk(const struct app *a, const struct rect *r, int y, int rows
 
 void sessions_hints(const struct app *a, int y, int x, int width)
 {
-    static const char *const hint[] = {"Enter goes on",
-                                       "Alt-Enter beside",
-                                       "Alt-r rename",
-                                       "Alt-p pin",
-                                       "Alt-f forget state",
-                                       "Esc closes",
-                                       NULL};
+    static const struct key_hint hints[] = {
+        {ACT_CHOOSE, ACT_NONE, "goes on"},         {ACT_CHOOSE_BESIDE, ACT_NONE, "beside"},
+        {ACT_RENAME_IT, ACT_NONE, "rename"},       {ACT_PIN_IT, ACT_NONE, "pin"},
+        {ACT_FORGET_IT, ACT_NONE, "forget state"}, {ACT_BACK, ACT_NONE, "closes"}};
     int at = x + 1;
     text_blank(&a->theme, y, x, width);
-    for (int i = 0; hint[i] && at + cells(hint[i]) < x + width; i++) {
-        at += text_put(&a->theme, y, at, width, R_STRONG, hint[i]) + 2;
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
+        char hint[KEY_HINT];
+        keymap_hint(a->keys, &hints[i], CTX_SESSIONS, hint);
+        if (at + cells(hint) >= x + width) {
+            break;
+        }
+        at += hint[0] ? text_put(&a->theme, y, at, width, R_STRONG, hint) + 2 : 0;
     }
 }
 

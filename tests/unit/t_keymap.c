@@ -222,12 +222,15 @@ static void refused(void **state)
          "f:1: there is no action \"find-old\"; did you mean find-older (quasar --keys names "
          "them)\n"},
         {"nowhere.find", "^F",
-         "f:1: \"nowhere.find\" begins with none of composer, transcript, help\n"},
+         "f:1: \"nowhere.find\" begins with none of composer, transcript, help, stats, log, "
+         "listener, sessions, queue, search, list\n"},
         {"find", "^FF", "f:1: \"^FF\" is no key\n"},
         {"find", "", "f:1: there is no key; none takes all of them away\n"},
         {"find", " , ^F", "f:1: \"\" is no key\n"},
         {"find", "^X ^Y ^Z", "f:1: \"^X ^Y ^Z\" is more than two keys\n"},
         {"find", "f", "f:1: \"f\" is a character that one types in the composer\n"},
+        {"sessions.back", "q", "f:1: \"q\" is a character that one types there\n"},
+        {"queue.drop", "^X d", "f:1: \"^X d\" are two keys, which lists do not know\n"},
         {"find", "F1,F2,F3,F4,F5,F6,F7", "f:1: \"F7\" is one key too many (6 at most)\n"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -256,12 +259,62 @@ static void shown(void **state)
     buf_free(&b);
 }
 
+/* Lists have keys of their own, which a line without their name does not touch. */
+static void lists(void **state)
+{
+    (void)state;
+    struct buf b = BUF_INIT, help = BUF_INIT;
+    struct keymap *m =
+        BOUND(&b, "previous", "p", "queue.drop", "x", "sessions.choose", "^Y", "pin-it", "F8");
+    assert_string_equal(b.data ? b.data : "", "");
+    assert_string_equal(does(m, CTX_TRANSCRIPT, "p"), "previous");
+    assert_string_equal(does(m, CTX_SESSIONS, "Up"), "previous");
+    assert_string_equal(does(m, CTX_LIST, "Up"), "previous");
+    assert_string_equal(does(m, CTX_QUEUE, "x"), "drop");
+    assert_string_equal(does(m, CTX_QUEUE, "d"), "none");
+    assert_string_equal(does(m, CTX_SESSIONS, "^Y"), "choose");
+    assert_string_equal(does(m, CTX_SESSIONS, "Enter"), "none");
+    assert_string_equal(does(m, CTX_LIST, "Enter"), "choose");
+    assert_string_equal(does(m, CTX_SESSIONS, "F8"), "pin-it");
+    keymap_help(m, CTX_SESSIONS, &help);
+    assert_non_null(strstr(help.data, "  ^Y "));
+    assert_non_null(strstr(help.data, "  F8 "));
+    assert_non_null(strstr(help.data, "In all lists\n"));
+    assert_null(strstr(help.data, "do not send it"));
+    keymap_free(m);
+    buf_free(&help);
+    buf_free(&b);
+}
+
+static void hints(void **state)
+{
+    (void)state;
+    static const struct key_hint two[] = {{ACT_PREV_BLOCK, ACT_NEXT_BLOCK, "move"},
+                                          {ACT_CHOOSE, ACT_NONE, "takes"}};
+    struct buf b = BUF_INIT;
+    char s[KEY_HINT];
+    struct keymap *m = BOUND(&b, "list.next", "none", "sessions", "none", "find", "none");
+    keymap_hints(m, two, 2, CTX_LIST, s, sizeof s);
+    assert_string_equal(s, "Up move  Enter takes");
+    keymap_hints(m, two, 2, CTX_QUEUE, s, sizeof s);
+    assert_string_equal(s, "Up Down move  Enter takes");
+    keymap_hint(m, &two[1], CTX_COMPOSER, s);
+    assert_string_equal(s, "");
+    assert_string_equal(keymap_way(m, ACT_SESSIONS, CTX_COMPOSER), "/sessions");
+    assert_string_equal(keymap_way(m, ACT_HISTORY, CTX_COMPOSER), "^R");
+    assert_string_equal(keymap_key(m, ACT_BOTTOM, CTX_TRANSCRIPT), "G");
+    assert_string_equal(keymap_key(m, ACT_BOTTOM, CTX_COMPOSER), "^End");
+    keymap_free(m);
+    buf_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_keys), cmocka_unit_test(defaults_are_whole),
         cmocka_unit_test(rebound),       cmocka_unit_test(clashes),
         cmocka_unit_test(refused),       cmocka_unit_test(shown),
+        cmocka_unit_test(lists),         cmocka_unit_test(hints),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
