@@ -232,7 +232,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         st = job_stats_until(u->job, (int)u->ids.n);
     }
     if (u->splitting && !u->stopped) {
-        split_finish(&u->split, &u->said);
+        split_finish(&u->split, reason != CE_R_STOP, &u->said);
     }
     post_said(t);
     buf_truncate(&u->said.thought, buf_trimmed(&u->said.thought));
@@ -455,8 +455,12 @@ static void turn_begin(struct chat *t)
     /* What has a form has a thought where the prompt opens one. */
     plain = plain || (set->form.kind != CF_NONE && !shape.opens_thought);
     if (rc == 0) {
-        rc = split_init(&u->split, c->prompt.tok, plain, shape.opens_thought,
-                        (const char *const *)set->stop, set->n_stop, u->tools, &e);
+        const struct split_opts o = {.plain = plain,
+                                     .opens_thought = shape.opens_thought,
+                                     .stops = (const char *const *)set->stop,
+                                     .n_stops = set->n_stop,
+                                     .tools = u->tools};
+        rc = split_init(&u->split, c->prompt.tok, &o, &e);
         u->splitting = rc == 0;
     }
     if (rc == 0) {

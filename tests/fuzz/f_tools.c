@@ -1,4 +1,4 @@
-/* Fuzz target: any text through the tool call parser, the thought splitter and
+/* Fuzz target: any text through the recogniser of tool calls, the thought splitter and
  * the stop strings, whole and in pieces; the results must be the same and no
  * byte may be lost. */
 #include "config.h"
@@ -12,51 +12,69 @@
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/stop.h"
 #include "tokenizer/think.h"
-#include "tokenizer/toolcall.h"
+#include "tools/recogniser.h"
 
 static const char tools_text[] =
     "[{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{\"type\":\"string\"},"
-    "\"i\":{\"type\":\"integer\"},\"a\":{\"type\":\"array\"}}}}]";
+    "\"i\":{\"type\":\"integer\"},\"a\":{\"type\":\"array\"}},\"required\":[\"s\"]}},"
+    "{\"name\":\"run\",\"parameters\":{\"properties\":{\"cmd\":{\"type\":\"string\"}},"
+    "\"required\":[\"cmd\"]}},{\"name\":\"put\",\"parameters\":{\"properties\":{\"path\":{},"
+    "\"body\":{}},\"required\":[\"path\",\"body\"]}}]";
 
-static void take(struct toolcall *t, struct buf *out, struct buf *whole)
+static void take(struct recogniser *r, struct buf *out, struct buf *whole)
 {
-    struct toolcall_item it;
-    while (toolcall_next(t, &it)) {
+    struct tool_item it;
+    while (recogniser_next(r, &it)) {
         buf_add(whole, it.text.data, it.text.len);
-        if (it.is_call) {
-            buf_printf(out, "\x01%s ", it.name);
+        if (it.kind == TOOL_CALL) {
+            if (!json_is_object(it.arguments) || !it.name || !it.mode) {
+                abort();
+            }
+            buf_printf(out, "\x01%s %s ", it.name, it.mode);
             json_write(it.arguments, out);
             buf_addc(out, '\x02');
-        } else {
+        } else if (it.kind == TOOL_TEXT) {
             buf_add(out, it.text.data, it.text.len);
         }
-        toolcall_item_fini(&it);
+        tool_item_fini(&it);
     }
 }
 
-/* step 0: everything at once. */
-static void calls(const char *p, size_t n, size_t step, struct buf *out)
+/* step 0: everything at once. What comes out is all that went in. */
+static void read_calls(const char *p, size_t n, size_t step, unsigned how, struct buf *out)
 {
-    json_t *tools = NULL;
-    if (json_parse(tools_text, strlen(tools_text), "tools", &tools, NULL) < 0) {
+    static json_t *tools; /* the same for every input */
+    if (!tools && json_parse(tools_text, strlen(tools_text), "tools", &tools, NULL) < 0) {
         abort();
     }
-    struct toolcall *t = toolcall_create(tools);
-    json_decref(tools);
+    const struct recogniser_opts o = {
+        .tools = tools, .strict = how & 1, .declared = how & 2, .thought = how & 4};
+    struct recogniser *r = recogniser_create(&o);
     struct buf whole = BUF_INIT;
     for (size_t i = 0; i < n;) {
         size_t k = step && step < n - i ? step : n - i;
-        toolcall_feed(t, p + i, k);
-        take(t, out, &whole);
+        recogniser_feed(r, p + i, k);
+        take(r, out, &whole);
         i += k;
     }
-    toolcall_finish(t);
-    take(t, out, &whole);
-    toolcall_free(t);
+    recogniser_finish(r, how & 8);
+    take(r, out, &whole);
+    recogniser_free(r);
     if (whole.len != n || (n > 0 && memcmp(whole.data, p, n) != 0)) {
         abort();
     }
     buf_free(&whole);
+}
+
+static void calls(const char *p, size_t n, size_t step, struct buf *out)
+{
+    read_calls(p, n, step, 0, out);
+}
+
+/* The other ways to read; which of them depends on the input alone. */
+static void calls_otherwise(const char *p, size_t n, size_t step, struct buf *out)
+{
+    read_calls(p, n, step, (unsigned)(n % 15) + 1, out);
 }
 
 static void thoughts(const char *p, size_t n, size_t step, struct buf *out)
@@ -95,7 +113,8 @@ static void stops(const char *p, size_t n, size_t step, struct buf *out)
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    void (*const parts[])(const char *, size_t, size_t, struct buf *) = {calls, thoughts, stops};
+    void (*const parts[])(const char *, size_t, size_t, struct buf *) = {calls, calls_otherwise, thoughts,
+                                                                         stops};
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
         struct buf want = BUF_INIT;
         parts[k]((const char *)p, n, 0, &want);
@@ -125,6 +144,16 @@ struct fuzz_seed *fuzz_seeds(size_t *n)
         "</function>\n</tool_call>\n</parameter>\n</function>\n</tool_call>",
         "<tool_call>\n<function=\"f\">\n<parameter=i>\n1\n<parameter=a>\n[1, 2]\n</parameter>\n"
         "</function>\n<tool_call>\n<function=f>{\"i\": 2}</function>\n</tool_call>é\n\n",
+        "So:\n{\"name\": run\", arguments\":{\"cmd\":\"a \"b\" c\nd\"}}\n</parameter>\n</function>",
+        "{\"name\":\n{\"cmd\":\"x\"}{\"name\":{\"function\":{\"s\":\"y\"}}}{\"tool_call\":{\"name\":\"run\"",
+        "run\", \"arguments\": {\"cmd\":<content>x \"y\"</content>}}\n{\"tool\":\"f\",\"s\":\"\\u00e9\\",
+        "<tool_calls>\n<tool_name>\n<parameter=cmd>\na\n</parameter>\n</function>\n<tool>\n<name>run, "
+        "\"arguments\":{\"cmd\":\"w\"}}<function name='run>\n<parameter name=\"cmd\">w</parameter>",
+        "{\"name\":\"put\",\n<parameter=path>\na\n</parameter>\n</parameter>\nok\n</function>\n>\n"
+        "<parameter=function=run>\n<parameter=cmd>\nw</tool_call>\n<tool_call>\n{\"function=put>\n",
+        "```\n<tool_call>\n```\n> <function=f>\n- `{\"name\"` \"<invoke name=\"f\">\n<result>\n"
+        "</result><parameter=run>\n<parameter=cmd>\nw\n</parameter>\n</function>{\"cmd\":\"q\"}"
+        "</parameter>",
     };
     *n = sizeof texts / sizeof *texts;
     struct fuzz_seed *s = mem_array(*n, sizeof *s);

@@ -1,13 +1,15 @@
-/* Text of a parameter to a JSON value, by the tool's schema. A value that does
- * not fit its schema stays the text it is: the tool, not the parser, refuses. */
+/* A value that does not fit its schema stays the text it is. Schemas may be anything:
+ * lists of types, unions, references, or nothing at all. */
 #include "config.h"
-#include "tokenizer/toolcall_int.h"
+#include "tools/value.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/jsonio.h"
+#include "base/mem.h"
 
 enum {
     T_STRING = 1,
@@ -18,23 +20,6 @@ enum {
     T_OBJECT = 32,
     T_ARRAY = 64
 };
-
-const json_t *schema_find(const json_t *tools, const char *name, const char *key)
-{
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i);
-        const json_t *fn = json_object_get(tool, "function");
-        fn = json_is_object(fn) ? fn : tool;
-        const char *has = json_string_value(json_object_get(fn, "name"));
-        if (!has || strcmp(has, name) != 0) {
-            continue;
-        }
-        const json_t *par = json_object_get(fn, "parameters");
-        par = par ? par : json_object_get(fn, "input_schema");
-        return json_object_get(json_object_get(par, "properties"), key);
-    }
-    return NULL;
-}
 
 static unsigned type_bit(const json_t *t)
 {
@@ -75,21 +60,43 @@ static unsigned type_of_value(const json_t *v)
     return 0;
 }
 
+/* What a "#/…" reference inside the tool's own schema points at; NULL: nothing. */
+static const json_t *deref(const json_t *root, const char *ref)
+{
+    const json_t *at = root;
+    if (!ref || strncmp(ref, "#/", 2) != 0) {
+        return NULL;
+    }
+    for (const char *p = ref + 2; at && *p;) {
+        const size_t k = strcspn(p, "/");
+        char *key = mem_strndup(p, k);
+        at = json_object_get(at, key);
+        free(key);
+        p += k + (p[k] == '/');
+    }
+    return at;
+}
+
 /* The types a schema allows; 0 when it does not say. */
-static unsigned allowed(const json_t *schema, int depth)
+static unsigned allowed(const json_t *root, const json_t *schema, int depth)
 {
     const json_t *type = json_object_get(schema, "type");
     unsigned bits = type_bit(type);
     for (size_t i = 0; i < json_array_size(type); i++) {
         bits |= type_bit(json_array_get(type, i));
     }
-    static const char *const unions[] = {"anyOf", "oneOf"};
-    for (size_t u = 0; u < 2 && depth < 4; u++) {
+    if (depth >= 4) {
+        return bits;
+    }
+    static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
+    for (size_t u = 0; u < sizeof unions / sizeof *unions; u++) {
         const json_t *list = json_object_get(schema, unions[u]);
         for (size_t i = 0; i < json_array_size(list); i++) {
-            bits |= allowed(json_array_get(list, i), depth + 1);
+            bits |= allowed(root, json_array_get(list, i), depth + 1);
         }
     }
+    const json_t *other = deref(root, json_string_value(json_object_get(schema, "$ref")));
+    bits |= other ? allowed(root, other, depth + 1) : 0;
     const json_t *values = json_object_get(schema, "enum");
     for (size_t i = 0; bits == 0 && i < json_array_size(values); i++) {
         bits |= type_of_value(json_array_get(values, i));
@@ -98,7 +105,7 @@ static unsigned allowed(const json_t *schema, int depth)
     return bits == 0 && only ? type_of_value(only) : bits;
 }
 
-json_t *json_lenient(const char *p, size_t n)
+json_t *value_json(const char *p, size_t n)
 {
     struct buf b = BUF_INIT;
     bool in_string = false, escaped = false;
@@ -138,7 +145,7 @@ static json_t *as_scalar(unsigned want, const char *p, size_t n)
     if (!(want & (T_INTEGER | T_NUMBER)) || n == 0 || !strchr("-0123456789", p[0])) {
         return NULL;
     }
-    json_t *v = json_lenient(p, n);
+    json_t *v = value_json(p, n);
     if (json_is_integer(v) || (json_is_real(v) && (want & T_NUMBER))) {
         return v;
     }
@@ -148,9 +155,8 @@ static json_t *as_scalar(unsigned want, const char *p, size_t n)
     return whole ? json_integer((json_int_t)x) : NULL;
 }
 
-json_t *schema_convert(const json_t *schema, const char *p, size_t n)
+static json_t *convert(unsigned want, const char *p, size_t n)
 {
-    unsigned want = allowed(schema, 0);
     const char *q = p;
     size_t k = n;
     while (k > 0 && strchr(" \t\r\n", q[0])) {
@@ -169,7 +175,32 @@ json_t *schema_convert(const json_t *schema, const char *p, size_t n)
     }
     unsigned open = k == 0 ? 0 : q[0] == '{' ? T_OBJECT : q[0] == '[' ? T_ARRAY : 0;
     if (!v && open && (want == 0 || (want & open))) {
-        v = json_lenient(q, k);
+        v = value_json(q, k);
     }
     return v ? v : json_str_lossy(p, n);
+}
+
+static unsigned wanted(const struct tool *tool, const char *key)
+{
+    return tool ? allowed(tool->schema, tool_param(tool, key, strlen(key)), 0) : 0;
+}
+
+json_t *value_convert(const struct tool *tool, const char *key, const char *p, size_t n)
+{
+    return convert(wanted(tool, key), p, n);
+}
+
+void value_fit(const struct tool *tool, json_t *args)
+{
+    const char *key = NULL;
+    json_t *v = NULL;
+    void *next = NULL;
+    json_object_foreach_safe(args, next, key, v)
+    {
+        const unsigned want = wanted(tool, key);
+        if (json_is_string(v) && want && !(want & T_STRING)) {
+            json_object_set_new(args, key,
+                                convert(want, json_string_value(v), json_string_length(v)));
+        }
+    }
 }
