@@ -116,10 +116,10 @@ bool parse_is_head(const struct cursor *c);
 struct markdown {
     char fence; /* the character of the open one; 0: none */
     int fence_n;
-    bool fence_line;  /* the line that opens it has not ended */
+    bool fence_line;   /* the line that opens it has not ended */
     bool fence_undone; /* … and turned out to be none */
-    int ticks, run;   /* of an open code span; of backticks just now */
-    bool straight;    /* between two " */
+    int ticks, run;    /* of an open code span; of backticks just now */
+    bool straight;     /* between two " */
     bool escaped;
     bool marked;       /* a list shows markers */
     bool blank_before; /* the line before is empty */

@@ -18,7 +18,8 @@
 static const char *const name_keys[] = {"name", "tool", "tool_name", "function", NULL};
 static const char *const args_keys[] = {"arguments", "parameters", "input", "args", NULL};
 static const char *const wrap_keys[] = {"tool_call", "function_call", NULL};
-static const char *const body_keys[] = {"arguments", "parameters", "input", "args", "content", NULL};
+static const char *const body_keys[] = {"arguments", "parameters", "input",
+                                        "args",      "content",    NULL};
 static const char *const side_keys[] = {"type", "id", "call_id", NULL};
 
 static bool is_one_of(const char *const *list, const char *p, size_t n)
@@ -43,8 +44,8 @@ static bool may_be_one_of(const char *const *list, const char *p, size_t n)
 
 static bool is_word(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || c == '-' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
 }
 
 /* A word with or without quotes. V_YES: c is behind it; *quotes: how many it had. */
@@ -235,12 +236,12 @@ static enum verdict classify(const struct cursor *c, const json_t *o, struct cal
     value_fit(tool, out->args);
     const bool same = tool && strcmp(tool->name, name) == 0;
     const bool usual = given == json_object_get(o, "arguments") || !given;
-    out->mode = !tool                  ? "u20"
-                : flat                 ? "10"
-                : which > 0 || !usual  ? "8"
-                : !same                ? "u1"
-                : c->wrapped           ? "0b"
-                                       : "1";
+    out->mode = !tool                 ? "u20"
+                : flat                ? "10"
+                : which > 0 || !usual ? "8"
+                : !same               ? "u1"
+                : c->wrapped          ? "0b"
+                                      : "1";
     return V_YES;
 }
 

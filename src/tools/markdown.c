@@ -200,7 +200,7 @@ enum verdict markdown_shows(const struct markdown *m, const char *rest, size_t n
 {
     size_t line_n = 0;
     const char *line = line_text(m, &line_n);
-    const int ticks = m->run == 0 ? m->ticks
+    const int ticks = m->run == 0     ? m->ticks
                       : m->ticks == 0 ? m->run
                                       : (m->ticks == m->run ? 0 : m->ticks);
     if ((m->fence && !m->fence_undone) || m->results > 0 || ticks > 0 || m->marked ||

@@ -16,8 +16,8 @@
 #define READS 64
 
 const char *const tool_modes[] = {
-    "0a", "0b", "1",  "2",  "3",  "4",   "6",   "7",   "8",   "9",  "10",  "11",  "12", "13",
-    "14", "15", "16", "17", "18", "19",  "20",  "21",  "22",  "23", "u1",  "u2",  "u3", "u5",
+    "0a", "0b", "1",  "2",  "3",   "4",   "6",   "7",   "8",   "9",   "10",  "11",  "12", "13",
+    "14", "15", "16", "17", "18",  "19",  "20",  "21",  "22",  "23",  "u1",  "u2",  "u3", "u5",
     "u6", "u7", "u8", "u9", "u12", "u13", "u14", "u15", "u16", "u18", "u19", "u20", NULL};
 
 bool tool_mode_taught(const char *mode)
@@ -287,8 +287,7 @@ static bool step(struct recogniser *r, bool eof, bool cut)
     }
     const char first = c.p[c.at];
     const bool line_start = r->wrapped || markdown_line_start(&r->md);
-    if (!may_begin(r, first, line_start) ||
-        (r->thought && !r->wrapped && !is_wrapper_stub(&c))) {
+    if (!may_begin(r, first, line_start) || (r->thought && !r->wrapped && !is_wrapper_stub(&c))) {
         r->between = false;
         give_text(r);
         return true;

@@ -12,15 +12,15 @@ static const struct word {
     const char *text;
     enum tag_kind kind;
 } words[] = {
-    {"tool_call", TAG_WRAP},        {"tool_calls", TAG_WRAP},
-    {"function_calls", TAG_WRAP},   {"tool_use", TAG_WRAP},
-    {"function", TAG_FUNC},         {"invoke", TAG_FUNC},
-    {"tool", TAG_FUNC},             {"parameter", TAG_PARAM},
-    {"name", TAG_NAME},             {"tool_name", TAG_NAME},
-    {"parameter_name", TAG_NAME},   {"result", TAG_RESULT},
-    {"output", TAG_RESULT},         {"tool_response", TAG_RESULT},
-    {"tool_result", TAG_RESULT},    {"function_results", TAG_RESULT},
-    {"content", TAG_VALUE},         {"file", TAG_VALUE},
+    {"tool_call", TAG_WRAP},      {"tool_calls", TAG_WRAP},
+    {"function_calls", TAG_WRAP}, {"tool_use", TAG_WRAP},
+    {"function", TAG_FUNC},       {"invoke", TAG_FUNC},
+    {"tool", TAG_FUNC},           {"parameter", TAG_PARAM},
+    {"name", TAG_NAME},           {"tool_name", TAG_NAME},
+    {"parameter_name", TAG_NAME}, {"result", TAG_RESULT},
+    {"output", TAG_RESULT},       {"tool_response", TAG_RESULT},
+    {"tool_result", TAG_RESULT},  {"function_results", TAG_RESULT},
+    {"content", TAG_VALUE},       {"file", TAG_VALUE},
 };
 #define N_WORDS (sizeof words / sizeof *words)
 
@@ -80,8 +80,8 @@ static void trim(struct tag *t)
 
 static bool is_ident(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || c == '-' || c == '.' || c == ':';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.' || c == ':';
 }
 
 /* The value behind '=', up to '>'; of a name also up to what ends the name. */
@@ -182,7 +182,8 @@ enum verdict tag_read(const struct cursor *c, struct tag *t)
             t->kind = words[i].kind;
             t->word = words[i].text;
         }
-        may = may || (end == c->n && k >= end - at && memcmp(words[i].text, c->p + at, end - at) == 0);
+        may = may ||
+              (end == c->n && k >= end - at && memcmp(words[i].text, c->p + at, end - at) == 0);
     }
     if (t->word && (end < c->n || c->eof)) {
         return read_rest(c, end, t);
@@ -202,7 +203,8 @@ bool tag_is_stub(const char *p, size_t n)
         const size_t k = strlen(words[i].text);
         const size_t skip = n > 1 && p[1] == '/' ? 2 : 1;
         if ((words[i].kind == TAG_WRAP || words[i].kind == TAG_FUNC) && n >= skip + 5 &&
-            p[0] == '<' && n - skip <= k && k > 4 && memcmp(words[i].text, p + skip, n - skip) == 0) {
+            p[0] == '<' && n - skip <= k && k > 4 &&
+            memcmp(words[i].text, p + skip, n - skip) == 0) {
             return true;
         }
     }

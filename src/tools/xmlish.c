@@ -64,7 +64,7 @@ static enum verdict closes(struct cursor c)
         return v;
     }
     return t.kind == TAG_WRAP || (!t.closing && (t.kind == TAG_FUNC || t.kind == TAG_NAME)) ? V_YES
-                                                                                          : V_NO;
+                                                                                            : V_NO;
 }
 
 static bool at_line_start(const struct cursor *c, size_t at)
@@ -341,9 +341,8 @@ static enum verdict read_param(struct reader *r, const struct tag *t)
         return V_YES;
     }
     char *key = mem_strndup(t->value, t->value_n);
-    json_t *value = out->tool || out->name
-                        ? value_convert(out->tool, key, c->p + from, to - from)
-                        : json_str_lossy(c->p + from, to - from);
+    json_t *value = out->tool || out->name ? value_convert(out->tool, key, c->p + from, to - from)
+                                           : json_str_lossy(c->p + from, to - from);
     json_object_set_new(out->args, key, value);
     free(key);
     r->params++;
@@ -358,9 +357,9 @@ static bool skip_words(struct cursor *c)
     if (!c->eof || !leads_out(*c)) {
         return false;
     }
-    while (c->at < c->n && c->p[c->at] != '<') {
+    do {
         c->at++;
-    }
+    } while (c->at < c->n && c->p[c->at] != '<');
     return true;
 }
 
@@ -431,10 +430,9 @@ static enum verdict settle(struct reader *r)
 {
     struct call *out = r->out;
     if (!out->name) {
-        const struct tool *t =
-            r->params > 0 && r->c->guess && (r->head != HEAD_NONE || r->closed)
-                ? toolset_infer(r->c->tools, out->args, false)
-                : NULL;
+        const struct tool *t = r->params > 0 && r->c->guess && (r->head != HEAD_NONE || r->closed)
+                                   ? toolset_infer(r->c->tools, out->args, false)
+                                   : NULL;
         if (!t) {
             return V_NO;
         }
@@ -513,8 +511,8 @@ static bool take_function(struct reader *r, const struct tag *t)
     }
     if (tool) {
         set_tool(r->out, tool);
-        const bool same = strlen(tool->name) == t->value_n &&
-                          memcmp(tool->name, t->value, t->value_n) == 0;
+        const bool same =
+            strlen(tool->name) == t->value_n && memcmp(tool->name, t->value, t->value_n) == 0;
         const bool plain = strcmp(t->word, "function") == 0;
         r->trained = same && plain && !t->attribute && !t->quoted;
         r->out->mode = t->attribute ? (plain ? "19" : "u14") : r->trained ? "0a" : "u1";

@@ -113,8 +113,8 @@ static void stops(const char *p, size_t n, size_t step, struct buf *out)
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    void (*const parts[])(const char *, size_t, size_t, struct buf *) = {calls, calls_otherwise, thoughts,
-                                                                         stops};
+    void (*const parts[])(const char *, size_t, size_t, struct buf *) = {calls, calls_otherwise,
+                                                                         thoughts, stops};
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
         struct buf want = BUF_INIT;
         parts[k]((const char *)p, n, 0, &want);
@@ -145,9 +145,12 @@ struct fuzz_seed *fuzz_seeds(size_t *n)
         "<tool_call>\n<function=\"f\">\n<parameter=i>\n1\n<parameter=a>\n[1, 2]\n</parameter>\n"
         "</function>\n<tool_call>\n<function=f>{\"i\": 2}</function>\n</tool_call>é\n\n",
         "So:\n{\"name\": run\", arguments\":{\"cmd\":\"a \"b\" c\nd\"}}\n</parameter>\n</function>",
-        "{\"name\":\n{\"cmd\":\"x\"}{\"name\":{\"function\":{\"s\":\"y\"}}}{\"tool_call\":{\"name\":\"run\"",
-        "run\", \"arguments\": {\"cmd\":<content>x \"y\"</content>}}\n{\"tool\":\"f\",\"s\":\"\\u00e9\\",
-        "<tool_calls>\n<tool_name>\n<parameter=cmd>\na\n</parameter>\n</function>\n<tool>\n<name>run, "
+        "{\"name\":\n{\"cmd\":\"x\"}{\"name\":{\"function\":{\"s\":\"y\"}}}{\"tool_call\":{"
+        "\"name\":\"run\"",
+        "run\", \"arguments\": {\"cmd\":<content>x "
+        "\"y\"</content>}}\n{\"tool\":\"f\",\"s\":\"\\u00e9\\",
+        "<tool_calls>\n<tool_name>\n<parameter=cmd>\na\n</parameter>\n</"
+        "function>\n<tool>\n<name>run, "
         "\"arguments\":{\"cmd\":\"w\"}}<function name='run>\n<parameter name=\"cmd\">w</parameter>",
         "{\"name\":\"put\",\n<parameter=path>\na\n</parameter>\n</parameter>\nok\n</function>\n>\n"
         "<parameter=function=run>\n<parameter=cmd>\nw</tool_call>\n<tool_call>\n{\"function=put>\n",

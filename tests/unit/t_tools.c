@@ -91,10 +91,8 @@ static void run(const struct how *how, const char *s, size_t n, size_t step, str
 {
     json_t *defs = NULL;
     assert_int_equal(json_parse(tools_text, strlen(tools_text), "tools", &defs, NULL), 0);
-    const struct recogniser_opts o = {.tools = defs,
-                                      .strict = how->strict,
-                                      .declared = how->declared,
-                                      .thought = how->thought};
+    const struct recogniser_opts o = {
+        .tools = defs, .strict = how->strict, .declared = how->declared, .thought = how->thought};
     struct recogniser *r = recogniser_create(&o);
     json_decref(defs);
     struct buf whole = BUF_INIT, text = BUF_INIT;
@@ -168,17 +166,21 @@ static const struct shape {
     const char *mode, *text, *want;
     int how;
 } shapes[] = {
-    {"0a", "<tool_call>\n<function=run>\n<parameter=cmd>\npwd\n</parameter>\n</function>\n"
-           "</tool_call>", "[[run {\"cmd\":\"pwd\"}]]", OPEN},
+    {"0a",
+     "<tool_call>\n<function=run>\n<parameter=cmd>\npwd\n</parameter>\n</function>\n"
+     "</tool_call>",
+     "[[run {\"cmd\":\"pwd\"}]]", OPEN},
     {"0b", "<tool_call>\n{\"name\":\"run\",\"arguments\":{\"cmd\":\"pwd\"}}\n</tool_call>",
      "[[run {\"cmd\":\"pwd\"}]]", OPEN},
-    {"0b", "<tool_call>{\"name\": \"run\", \"arguments\": \"{\\\"cmd\\\": \\\"w\\\"}\"}</tool_call>",
+    {"0b",
+     "<tool_call>{\"name\": \"run\", \"arguments\": \"{\\\"cmd\\\": \\\"w\\\"}\"}</tool_call>",
      "[[run {\"cmd\":\"w\"}]]", OPEN},
     {"1", "{\"name\":\"run\",\"arguments\":{\"cmd\":\"ls\"}}", "[[run {\"cmd\":\"ls\"}]]", 0},
     {"2", "{\"name\":\"run\",\"arguments\":{\"cmd\":\"du -s", "[[run {\"cmd\":\"du -s\"}]]", LAST},
     {"2", "{\"name\":\"put_file\",\"arguments\":{\"path\":\"a\",\"body\":\"x y\n</file>",
      "[[put_file {\"path\":\"a\",\"body\":\"x y\"}]]", LAST},
-    {"3", "{\"name\":\"put_file\",\"arguments\":{\"path\":\"a\",\"body\":<content>x \"y\"</content>}}",
+    {"3",
+     "{\"name\":\"put_file\",\"arguments\":{\"path\":\"a\",\"body\":<content>x \"y\"</content>}}",
      "[[put_file {\"path\":\"a\",\"body\":\"x \\\"y\\\"\"}]]", 0},
     {"3", "{\"name\":\"put_file\",\"arguments\":{\"path\":\"a\",\"content\":\"x \"y\"</content>}}",
      "[[put_file {\"path\":\"a\",\"content\":\"x \\\"y\\\"\"}]]", 0},
@@ -197,36 +199,44 @@ static const struct shape {
     {"10", "{\"name\":\"run\",\"cmd\":\"w\"}", "[[run {\"cmd\":\"w\"}]]", 0},
     {"11", "{\"name\":\"put_file\",\"arguments\":{\"path\":\"h.c\",\"body\":\"puts(\"hi\");\n\"}}",
      "[[put_file {\"path\":\"h.c\",\"body\":\"puts(\\\"hi\\\");\\n\"}]]", 0},
-    {"11", "{\"name\":\"put_file\",\"arguments\":{\"path\":\"h.c\",\"body\":\"a\\tb \"q\" \\d\\n\"}}",
+    {"11",
+     "{\"name\":\"put_file\",\"arguments\":{\"path\":\"h.c\",\"body\":\"a\\tb \"q\" \\d\\n\"}}",
      "[[put_file {\"path\":\"h.c\",\"body\":\"a\\tb \\\"q\\\" \\\\d\\n\"}]]", 0},
     {"12", "{\"name\": run, \"arguments\":{\"cmd\":\"w\"}}", "[[run {\"cmd\":\"w\"}]]", 0},
     {"12", "{\"name\": run\", \"arguments\":{\"cmd\":\"w\"}}", "[[run {\"cmd\":\"w\"}]]", 0},
     {"13", "{\"name\":\"put_file\",\"arguments\":{\"path\":\"a\",\"body\":\"say \\\"hi\\",
      "[[put_file {\"path\":\"a\",\"body\":\"say \\\"hi\"}]]", LAST},
-    {"14", "<tool_name>run</tool_name>\n<parameter=arguments>\n{\"cmd\":\"w\"}}\n</parameter>\n"
-           "</function>", "[[run {\"cmd\":\"w\"}]]", 0},
+    {"14",
+     "<tool_name>run</tool_name>\n<parameter=arguments>\n{\"cmd\":\"w\"}}\n</parameter>\n"
+     "</function>",
+     "[[run {\"cmd\":\"w\"}]]", 0},
     {"14", "<tool_name>run</tool_name>\n<parameter=arguments>\n{\"cmd\":\"w\"}}",
      "[[run {\"cmd\":\"w\"}]]", LAST},
     {"15", "<name>run, \"arguments\":{\"cmd\":\"w\"}}", "[[run {\"cmd\":\"w\"}]]", 0},
     {"15", "<name=\"run\", \"arguments\":{\"cmd\":\"w\"}}", "[[run {\"cmd\":\"w\"}]]", 0},
     {"16", "<function>\n{\"name\":\"run\",\"arguments\":{\"cmd\":\"w\"}}\n</function>",
      "[[run {\"cmd\":\"w\"}]]", 0},
-    {"17", "{\"name\":\"put_file\",\n<parameter=path>\na\n</parameter>\n<parameter=body>\nz\n"
-           "</parameter>\n</function>", "[[put_file {\"path\":\"a\",\"body\":\"z\"}]]", 0},
-    {"17", "{\"name\":\"put_file\",\n<parameter=path>\na\n</parameter>\n<parameter=body>\nz\n"
-           "</parameter>", "[[put_file {\"path\":\"a\",\"body\":\"z\"}]]", LAST},
+    {"17",
+     "{\"name\":\"put_file\",\n<parameter=path>\na\n</parameter>\n<parameter=body>\nz\n"
+     "</parameter>\n</function>",
+     "[[put_file {\"path\":\"a\",\"body\":\"z\"}]]", 0},
+    {"17",
+     "{\"name\":\"put_file\",\n<parameter=path>\na\n</parameter>\n<parameter=body>\nz\n"
+     "</parameter>",
+     "[[put_file {\"path\":\"a\",\"body\":\"z\"}]]", LAST},
     {"18", "<name>run\n</parameter>\n<parameter=cmd>\nw\n</parameter>\n</function>",
      "[[run {\"cmd\":\"w\"}]]", 0},
-    {"18", "<name>\nrun\n<parameter=cmd>\nw\n</parameter>\n</function>",
-     "[[run {\"cmd\":\"w\"}]]", 0},
+    {"18", "<name>\nrun\n<parameter=cmd>\nw\n</parameter>\n</function>", "[[run {\"cmd\":\"w\"}]]",
+     0},
     {"19", "<function name=\"run\">\n<parameter=cmd>\nw\n</parameter>\n</function>",
      "[[run {\"cmd\":\"w\"}]]", 0},
     {"19", "<function name='run'>\n<parameter=cmd>\nw\n</parameter>\n</function>",
      "[[run {\"cmd\":\"w\"}]]", 0},
     {"19", "<function name=\"run>\n<parameter=cmd>\nw\n</parameter>\n</function>",
      "[[run {\"cmd\":\"w\"}]]", 0},
-    {"20 20", "<tool_calls>\n<tool_name>\n<parameter=path>\na\n</parameter>\n</function>\n<tool>\n"
-           "<tool_name>\n<parameter=path>\nb\n</parameter>\n</function>\n</tool_calls>",
+    {"20 20",
+     "<tool_calls>\n<tool_name>\n<parameter=path>\na\n</parameter>\n</function>\n<tool>\n"
+     "<tool_name>\n<parameter=path>\nb\n</parameter>\n</function>\n</tool_calls>",
      "[[open_file {\"path\":\"a\"}]][[open_file {\"path\":\"b\"}]]", 0},
     {"21", "<parameter=path>\na\n</parameter>\n<parameter=body>\nz\n</parameter>\n</function>",
      "[[put_file {\"path\":\"a\",\"body\":\"z\"}]]", 0},
@@ -244,9 +254,10 @@ static const struct shape {
      "[[run {\"cmd\":\"w\"}]]", 0},
     {"20", "<tool_name>\n<parameter name=\"path\">\na\n</parameter>\n</function>",
      "[[open_file {\"path\":\"a\"}]]", 0},
-    {NULL, "<function=run>\n<parameter=cmd>\nw\n</parameter>\n</function>\n<function=run>\n"
-           "<parameter=cmd>\nv\n</parameter>\n</function>\n</tool_call>\n<function=run>\n"
-           "<parameter=cmd>\nu\n</parameter>\n</function>",
+    {NULL,
+     "<function=run>\n<parameter=cmd>\nw\n</parameter>\n</function>\n<function=run>\n"
+     "<parameter=cmd>\nv\n</parameter>\n</function>\n</tool_call>\n<function=run>\n"
+     "<parameter=cmd>\nu\n</parameter>\n</function>",
      "[[run {\"cmd\":\"w\"}]][[run {\"cmd\":\"v\"}]][[run {\"cmd\":\"u\"}]]", 0},
     {"u5", "<function=run>\n<parameter=cmd>\nw</tool_call>", "[[run {\"cmd\":\"w\"}]]", 0},
     {"u5", "<function=run>\n<parameter=cmd>\nw\n</parameter>\n</tool_call>",
@@ -257,26 +268,34 @@ static const struct shape {
     {"u8", "{\"name\":\"run\",\"arguments>\n{\"cmd\":\"w\"}}", "[[run {\"cmd\":\"w\"}]]", 0},
     {"u9", "{\"function=open_file>\n<parameter=path>\na\n</parameter>\n</function>",
      "[[open_file {\"path\":\"a\"}]]", 0},
-    {"u12", "<function>\n<parameter=name>\nrun\n</parameter>\n<parameter=cmd>\nw\n</parameter>\n"
-            "</function>", "[[run {\"cmd\":\"w\"}]]", 0},
+    {"u12",
+     "<function>\n<parameter=name>\nrun\n</parameter>\n<parameter=cmd>\nw\n</parameter>\n"
+     "</function>",
+     "[[run {\"cmd\":\"w\"}]]", 0},
     {"u13", "<parameter=function=run>\n<parameter=cmd>\nw\n</parameter>\n</function>",
      "[[run {\"cmd\":\"w\"}]]", 0},
-    {"u14", "<function_calls>\n<invoke name=\"run\">\n<parameter name=\"cmd\">w</parameter>\n"
-            "</invoke>\n</function_calls>", "[[run {\"cmd\":\"w\"}]]", 0},
+    {"u14",
+     "<function_calls>\n<invoke name=\"run\">\n<parameter name=\"cmd\">w</parameter>\n"
+     "</invoke>\n</function_calls>",
+     "[[run {\"cmd\":\"w\"}]]", 0},
     {"20", "<tool_use>\n<invoke>\n<parameter name=\"path\">a</parameter>\n</invoke>\n</tool_use>",
      "[[open_file {\"path\":\"a\"}]]", 0},
     {"u14", "<tool_use name=\"run\">\n<parameter=cmd>\nw\n</parameter>\n</function>\n</tool_use>",
      "[[run {\"cmd\":\"w\"}]]", 0},
     {"u15", "<parameter_name>open_file\n<parameter=path>\na\n</parameter>\n</function>",
      "[[open_file {\"path\":\"a\"}]]", 0},
-    {"u16", ">\n<parameter name=\"cmd\">\nw\n</parameter>\n</function>",
+    {"u16", ">\n<parameter name=\"cmd\">\nw\n</parameter>\n</function>", "[[run {\"cmd\":\"w\"}]]",
+     0},
+    {"0a 19 21",
+     "<function=run>\n<parameter=cmd>\nw\n</parameter>\n</function>\n"
+     "<function name=\"run\">\n<parameter=cmd>\nv\n</parameter>\n</function>\n"
+     "<parameter=path>\na\n</parameter>\n<parameter=body>\nz\n</parameter>\n</function>",
+     "[[run {\"cmd\":\"w\"}]][[run {\"cmd\":\"v\"}]][[put_file {\"path\":\"a\",\"body\":\"z\"}]]",
+     0},
+    {"u18",
+     "<function=run>\n<parameter=cmd>\nw\n</parameter>\n</parameter>\nok then\n</function>\n"
+     "</function>",
      "[[run {\"cmd\":\"w\"}]]", 0},
-    {"0a 19 21", "<function=run>\n<parameter=cmd>\nw\n</parameter>\n</function>\n"
-            "<function name=\"run\">\n<parameter=cmd>\nv\n</parameter>\n</function>\n"
-            "<parameter=path>\na\n</parameter>\n<parameter=body>\nz\n</parameter>\n</function>",
-     "[[run {\"cmd\":\"w\"}]][[run {\"cmd\":\"v\"}]][[put_file {\"path\":\"a\",\"body\":\"z\"}]]", 0},
-    {"u18", "<function=run>\n<parameter=cmd>\nw\n</parameter>\n</parameter>\nok then\n</function>\n"
-            "</function>", "[[run {\"cmd\":\"w\"}]]", 0},
     {"u20", "<function=list_dir>\n<parameter=path>\na\n</parameter>\n</function>",
      "[[list_dir {\"path\":\"a\"}]]", 0},
 };
@@ -436,8 +455,9 @@ static void refused(void **state)
 /* ---- as taught ---- */
 
 #define CALL(params) "<tool_call>\n<function=set>\n" params "</function>\n</tool_call>"
-#define PUT(v)       "<tool_call>\n<function=run>\n<parameter=cmd>\n" v "\n</parameter>\n</function>\n</tool_call>"
-#define PAR(k, v)    "<parameter=" k ">\n" v "\n</parameter>\n"
+#define PUT(v)                                                                                     \
+    "<tool_call>\n<function=run>\n<parameter=cmd>\n" v "\n</parameter>\n</function>\n</tool_call>"
+#define PAR(k, v) "<parameter=" k ">\n" v "\n</parameter>\n"
 
 static void values(void **state)
 {
@@ -450,8 +470,10 @@ static void values(void **state)
            "[[set {\"o\":{\"k\":[1,null]},\"a\":[],\"r\":4,\"w\":\"5\"}]]");
     expect(CALL(PAR("o", "[1]") PAR("a", "{\"x\": ") PAR("x", "{\"k\": 1}")),
            "[[set {\"o\":\"[1]\",\"a\":\"{\\\"x\\\": \",\"x\":{\"k\":1}}]]");
-    expect("<tool_call>{\"name\":\"set\",\"arguments\":{\"i\":\"3\",\"b\":\"false\",\"z\":\"null\"}}"
-           "</tool_call>", "[[set {\"i\":3,\"b\":false,\"z\":\"null\"}]]");
+    expect(
+        "<tool_call>{\"name\":\"set\",\"arguments\":{\"i\":\"3\",\"b\":\"false\",\"z\":\"null\"}}"
+        "</tool_call>",
+        "[[set {\"i\":3,\"b\":false,\"z\":\"null\"}]]");
     expect("<tool_call>\n<function=bare>\n</function>\n</tool_call>", "[[bare {}]]");
     expect("<tool_call>\n<function=odd>\n" PAR("q", "1") "</function>\n</tool_call>",
            "[[odd {\"q\":\"1\"}]]");
@@ -464,9 +486,10 @@ static void values(void **state)
            "[[run {\"cmd\":\"x </function> y </tool_call> z\"}]]");
     expect(PUT("x\n</parameter>\n</function>\nstill text"),
            "[[run {\"cmd\":\"x\\n</parameter>\\n</function>\\nstill text\"}]]");
-    expect(PUT("see:\n" CALL(PAR("i", "1")) "\nend"),
-           "[[run {\"cmd\":\"see:\\n<tool_call>\\n<function=set>\\n<parameter=i>\\n1\\n</parameter>\\n"
-           "</function>\\n</tool_call>\\nend\"}]]");
+    expect(
+        PUT("see:\n" CALL(PAR("i", "1")) "\nend"),
+        "[[run {\"cmd\":\"see:\\n<tool_call>\\n<function=set>\\n<parameter=i>\\n1\\n</parameter>\\n"
+        "</function>\\n</tool_call>\\nend\"}]]");
     expect(PUT("<output>\nunclosed"), "[[run {\"cmd\":\"<output>\\nunclosed\"}]]");
     expect(PUT("\n<parameter=q>\nopen") "\n" CALL(PAR("i", "3")),
            "[[run {\"cmd\":\"\\n<parameter=q>\\nopen\"}]][[set {\"i\":3}]]");
@@ -490,7 +513,8 @@ static void strict_and_cut(void **state)
 {
     (void)state;
     const struct how strict = {.strict = true}, cut = {.cut = true}, own = {.declared = true};
-    expect_how(&strict, NULL, PUT("w") "\n" PUT("v"), "[[run {\"cmd\":\"w\"}]][[run {\"cmd\":\"v\"}]]");
+    expect_how(&strict, NULL, PUT("w") "\n" PUT("v"),
+               "[[run {\"cmd\":\"w\"}]][[run {\"cmd\":\"v\"}]]");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct buf out = BUF_INIT, modes = BUF_INIT;
         if (!shapes[i].mode || strncmp(shapes[i].mode, "0a", 2) != 0) {
@@ -517,7 +541,8 @@ static void thoughts(void **state)
 {
     (void)state;
     const struct how how = {.thought = true};
-    expect_how(&how, NULL, "I could {\"name\":\"run\",\"arguments\":{\"cmd\":\"w\"}} or <function=run>",
+    expect_how(&how, NULL,
+               "I could {\"name\":\"run\",\"arguments\":{\"cmd\":\"w\"}} or <function=run>",
                "I could {\"name\":\"run\",\"arguments\":{\"cmd\":\"w\"}} or <function=run>");
     expect_how(&how, "0a", "So be it.\n" PUT("w"), "So be it.[[run {\"cmd\":\"w\"}]]");
     done();
@@ -529,9 +554,14 @@ static void at_once(void **state)
     (void)state;
     static const struct {
         const char *in, *out;
-    } parts[] = {{"hello <to", "hello "}, {"ast> {", "<toast> "}, {" x", "{ x"},
-                 {"\nrun", "\n"},        {"ning", "running"},    {"{\"na", ""},
-                 {"me\": \"Z", "{\"name\": \"Z"}, {" <parameter=zzz>", " <parameter=zzz>"}};
+    } parts[] = {{"hello <to", "hello "},
+                 {"ast> {", "<toast> "},
+                 {" x", "{ x"},
+                 {"\nrun", "\n"},
+                 {"ning", "running"},
+                 {"{\"na", ""},
+                 {"me\": \"Z", "{\"name\": \"Z"},
+                 {" <parameter=zzz>", " <parameter=zzz>"}};
     json_t *defs = NULL;
     assert_int_equal(json_parse(tools_text, strlen(tools_text), "tools", &defs, NULL), 0);
     const struct recogniser_opts o = {.tools = defs};
@@ -558,8 +588,8 @@ static void at_once(void **state)
 static void long_value(void **state)
 {
     (void)state;
-    static const char *const filler[] = {"<b>}</b> text\n", "</parameter>", "<function", "}}}}",
-                                         "</function>", "\"{\"", "<tool_call>"};
+    static const char *const filler[] = {"<b>}</b> text\n", "</parameter>", "<function",  "}}}}",
+                                         "</function>",     "\"{\"",        "<tool_call>"};
     for (size_t f = 0; f < sizeof filler / sizeof *filler; f++) {
         struct buf in = BUF_INIT, out = BUF_INIT, modes = BUF_INIT;
         buf_adds(&in, "<tool_call>\n<function=run>\n<parameter=cmd>\n");
@@ -579,11 +609,9 @@ static void long_value(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_drift),
-        cmocka_unit_test(all_displayed), cmocka_unit_test(refused),
-        cmocka_unit_test(values),        cmocka_unit_test(strict_and_cut),
-        cmocka_unit_test(thoughts),      cmocka_unit_test(at_once),
-        cmocka_unit_test(long_value),
+        cmocka_unit_test(all_drift), cmocka_unit_test(all_displayed),  cmocka_unit_test(refused),
+        cmocka_unit_test(values),    cmocka_unit_test(strict_and_cut), cmocka_unit_test(thoughts),
+        cmocka_unit_test(at_once),   cmocka_unit_test(long_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
