@@ -26,6 +26,7 @@ int split_init(struct split *s, const struct tokenizer *tok, const struct split_
         r.thought = true;
         s->thought = o->plain ? NULL : recogniser_create(&r);
         s->pending_calls = json_array();
+        s->modes = json_array();
         if (o->prefill) {
             recogniser_feed(s->calls, o->prefill, strlen(o->prefill));
         }
@@ -41,6 +42,7 @@ void split_fini(struct split *s)
     recogniser_free(s->thought);
     buf_free(&s->pending);
     json_decref(s->pending_calls);
+    json_decref(s->modes);
 }
 
 int split_missed(const struct split *s)
@@ -49,12 +51,11 @@ int split_missed(const struct split *s)
 }
 
 /* Takes name and arguments of the item. */
-static json_t *call_of(const struct tool_item *it, const char *mode)
+static json_t *call_of(const struct tool_item *it)
 {
     json_t *c = json_object();
     json_object_set_new(c, "name", json_str_lossy(it->name, strlen(it->name)));
     json_object_set(c, "arguments", it->arguments);
-    json_object_set_new(c, "mode", json_string(mode));
     return c;
 }
 
@@ -78,7 +79,7 @@ static void take_thought(struct split *s, struct split_out *out)
     struct tool_item it;
     while (recogniser_next(s->thought, &it)) {
         if (it.kind == TOOL_CALL) {
-            json_array_append_new(s->pending_calls, call_of(&it, "u19"));
+            json_array_append_new(s->pending_calls, call_of(&it));
         } else if (it.kind == TOOL_TEXT && !is_empty(&it.text)) {
             keep_in_thought(s, out);
         }
@@ -106,7 +107,8 @@ static void take_calls(struct split *s, struct split_out *out)
         if (it.kind == TOOL_CALL && !over) {
             s->answered = true;
             keep_in_thought(s, out);
-            json_array_append_new(out->calls, call_of(&it, it.mode));
+            json_array_append_new(out->calls, call_of(&it));
+            json_array_append_new(s->modes, json_string(it.mode));
             s->stopped = s->stopped || s->single;
         } else if (it.kind == TOOL_TEXT && !over) {
             if (!s->answered && !is_empty(&it.text)) {
@@ -172,6 +174,9 @@ static void end_calls(struct split *s, bool cut, struct split_out *out)
     take_thought(s, out);
     if (!s->answered && json_array_size(s->pending_calls) > 0) {
         json_array_extend(out->calls, s->pending_calls);
+        for (size_t i = 0; i < json_array_size(s->pending_calls); i++) {
+            json_array_append_new(s->modes, json_string("u19"));
+        }
         json_array_clear(s->pending_calls);
         buf_truncate(&s->pending, 0);
     } else {

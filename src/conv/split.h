@@ -25,13 +25,13 @@ struct split {
     struct recogniser *thought; /* of the thought; NULL: not looked for */
     struct buf pending;         /* source of calls in the thought … */
     json_t *pending_calls;      /* … and they: what follows decides what they are */
+    json_t *modes;              /* of the calls that came out: strings, as tool_item.mode */
     bool answered;              /* there was an answer that is not blank, or a call */
     bool single;                /* the first call ends the answer */
     bool stopped;               /* a stop string was found, or the only call */
 };
 
-/* What came out; buffers are appended to, calls is a JSON array of {"name", "arguments",
- * "mode"}. */
+/* What came out; buffers are appended to, calls is a JSON array of {"name", "arguments"}. */
 struct split_out {
     struct buf thought, text;
     json_t *calls;
