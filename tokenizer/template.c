@@ -92,6 +92,9 @@ int template_render(const json_t *messages, const json_t *tools, const struct te
         rendered_free(&r);
         return rc;
     }
+    if (o->generation_prompt && o->opens_call) {
+        out_literal(&r, "<tool_call>\n");
+    }
     *out = r;
     return 0;
 }

@@ -32,6 +32,7 @@ struct template_opts {
     int preserve;       /* keep old thoughts: 1, 0, -1 the template's default */
     const char *effort; /* NULL: default; low, medium, high, xhigh */
     bool generation_prompt;
+    bool opens_call; /* … and opens a call instead of a thought */
     bool vision_ids; /* "Picture 1: " before images */
 };
 

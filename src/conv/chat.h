@@ -10,6 +10,7 @@
 #include "conv/disk.h"
 #include "conv/form.h"
 #include "conv/keeper.h"
+#include "conv/landed.h"
 #include "conv/post.h"
 #include "conv/prompt.h"
 #include "conv/record.h"
@@ -185,8 +186,9 @@ struct conv {
     struct settings settings; /* of a new chat */
     char *dir;                /* of sessions */
     struct lock_set *locks;   /* of the conversations that are open */
-    struct forms *forms;      /* any thread */
-    int wake_fd;              /* eventfd: commands, engine, room for events */
+    struct landed *landed;
+    struct forms *forms; /* any thread */
+    int wake_fd;         /* eventfd: commands, engine, room for events */
     pthread_t worker;
     struct conv_reader screen;
 

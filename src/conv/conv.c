@@ -28,6 +28,7 @@ struct conv_opts conv_opts_default(void)
 {
     return (struct conv_opts){
         .think = -1,
+        .think_budget = -1,
         .preserve = -1,
         .temp = NAN,
         .top_p = NAN,
@@ -517,6 +518,7 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
     c->dir = io_xdg_state();
     c->locks = lock_set_create(c->dir);
     c->forms = forms_create();
+    c->landed = landed_create(o->tool_misses);
     c->cmds_end = &c->cmds;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->screen.conv = c;
@@ -577,6 +579,7 @@ fail:
     free_opts(c);
     lock_set_free(c->locks);
     forms_free(c->forms);
+    landed_free(c->landed);
     free(c->dir);
     free(c);
     return rc;
@@ -630,6 +633,7 @@ int conv_end(struct conv *c, struct err *e)
     sched_close(c->sched);
     disk_close(c->disk);
     forms_free(c->forms);
+    landed_free(c->landed);
     prompt_close(&c->prompt);
     pthread_mutex_destroy(&c->lock);
     close(c->wake_fd);
@@ -695,6 +699,11 @@ bool conv_wait(struct conv *c, struct conv_event *ev, int timeout_ms)
         }
     }
     return true;
+}
+
+void conv_view_tools(const struct conv *c, struct view_tools *out)
+{
+    landed_view(c->landed, out);
 }
 
 void conv_view_load(const struct conv *c, struct view_load *out)

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "view/load.h"
+#include "view/tools.h"
 #include "view/view.h"
 
 /*
@@ -34,6 +35,16 @@ struct conv_form {
     size_t n;
 };
 
+/* Which tools an answer may, or must, call. */
+enum conv_call_kind { CK_AUTO, CK_ANY, CK_NAMED };
+struct conv_calls {
+    enum conv_call_kind kind;
+    const char *only;    /* CK_NAMED: the tool */
+    const char *allowed; /* the names of those that may be called, a line break after each; NULL:
+                            all */
+    bool single;         /* at most one call */
+};
+
 struct be_script;
 
 struct conv_opts {
@@ -57,10 +68,13 @@ struct conv_opts {
     bool cache_generated;        /* those that answers left are for everybody */
     bool fast_head;
     bool verify_weights;
-    const char *template; /* NULL: the model's own; a name, or a template file */
-    const char *effort;   /* NULL: default */
-    int think, preserve;  /* -1 default */
-    const char *system;   /* NULL: none */
+    const char *template;    /* NULL: the model's own; a name, or a template file */
+    const char *effort;      /* NULL: default */
+    int think, preserve;     /* -1 default */
+    int think_budget;        /* tokens of a thought at most; -1: as many as it likes */
+    bool strict_calls;       /* of tool calls only the shape that the model was taught counts */
+    const char *tool_misses; /* file for answers with calls that were missed; NULL: none */
+    const char *system;      /* NULL: none */
     /* sampling; a NaN or -2 means the model's default */
     double temp, top_p, min_p;
     int top_k;
@@ -141,6 +155,7 @@ void chat_view(const struct chat *t, struct view_chat *out);
 /* All that the engine did, and who has its cache; the tags are numbers of conversations. Zero
  * before the model was loaded. Any thread. */
 void conv_view_load(const struct conv *c, struct view_load *out);
+void conv_view_tools(const struct conv *c, struct view_tools *out);
 void conv_view_kv(const struct conv *c, struct view_kv *out);
 
 struct chat *chat_create(struct conv *c);
@@ -293,6 +308,7 @@ struct chat_result {
     struct conv_logprob *logprobs; /* [n_ids][n_logprobs]: the token, then the likeliest */
     int n_logprobs;                /* 0: not asked for */
     int prompt_tokens, cached_tokens;
+    int thought_tokens; /* of ids: those of the thought, with the one that closes it */
     /* Where the cached ones came from ("none", "live", "memory", "disk"); why they were not
      * more ("all", "new", "cold", …), the token that is about, and the same in words. */
     const char *reuse, *reuse_short;

@@ -203,7 +203,8 @@ int prompt_messages(const struct prompt *p, const json_t *messages, const json_t
     }
     struct template_opts o = {
         .kind = p->kind,
-        .think = s->think,
+        .think = s->calls.kind == CK_AUTO ? s->think : 0,
+        .opens_call = s->calls.kind != CK_AUTO,
         .preserve = s->preserve,
         .effort = s->effort,
         .generation_prompt = true,
@@ -213,6 +214,7 @@ int prompt_messages(const struct prompt *p, const json_t *messages, const json_t
     rc = template_render(all, tools, &o, &r, e);
     if (rc == 0) {
         shape->opens_thought = r.opens_thought;
+        shape->opens_call = o.opens_call;
         rc = rendered_encode_ends(&r, p->tok, ids, &shape->ends, e);
     }
     rendered_free(&r);

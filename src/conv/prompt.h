@@ -24,6 +24,7 @@ void prompt_close(struct prompt *p);
 /* What a prompt is beside its ids. */
 struct prompt_shape {
     bool opens_thought; /* it ends inside a thought */
+    bool opens_call;    /* it ends with the beginning of a tool call */
     struct rendered_ends ends;
 };
 

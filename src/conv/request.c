@@ -94,6 +94,7 @@ struct conv_request conv_request_default(const struct conv *c)
         .form = s->form,
         .ignore_eos = s->ignore_eos,
         .think = s->think,
+        .think_budget = s->think_budget,
         .preserve = s->preserve,
         .effort = s->effort,
         .system = s->system,
@@ -116,6 +117,7 @@ static void take_settings(struct settings *s, const struct conv_request *q)
         .logprobs = q->logprobs,
         .ignore_eos = q->ignore_eos,
         .think = q->think,
+        .think_budget = q->think_budget,
         .preserve = q->preserve,
         .effort = q->effort ? mem_strdup(q->effort) : NULL,
         .system = q->system ? mem_strdup(q->system) : NULL,
@@ -123,6 +125,7 @@ static void take_settings(struct settings *s, const struct conv_request *q)
     settings_stop(s, q->stop, q->n_stop);
     settings_bias(s, q->bias, q->n_bias);
     settings_form(s, &q->form);
+    settings_calls(s, &q->calls);
 }
 
 static int check(const struct conv *c, const struct conv_request *q, struct err *e)

@@ -45,7 +45,8 @@ struct conv_request {
     size_t n_stop;
     struct conv_form form;
     bool ignore_eos;
-    int think, preserve;
+    int think, preserve, think_budget;
+    struct conv_calls calls;
     const char *effort;
     const char *system; /* before the messages, unless they begin with a system message */
 };

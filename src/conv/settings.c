@@ -38,6 +38,7 @@ void settings_from(struct settings *s, const struct conv_opts *o)
         .system = dup_or_null(o->system),
         .logprobs = o->logprobs,
         .ignore_eos = o->ignore_eos,
+        .think_budget = o->think_budget,
     };
     settings_stop(s, o->stop, o->n_stop);
     settings_bias(s, o->bias, o->n_bias);
@@ -88,6 +89,22 @@ void settings_form(struct settings *s, const struct conv_form *form)
     s->form = copy;
 }
 
+static void free_calls(struct settings *s)
+{
+    free((char *)(uintptr_t)s->calls.only);
+    free((char *)(uintptr_t)s->calls.allowed);
+    s->calls = (struct conv_calls){.kind = CK_AUTO};
+}
+
+void settings_calls(struct settings *s, const struct conv_calls *calls)
+{
+    struct conv_calls copy = *calls;
+    copy.only = dup_or_null(calls->only);
+    copy.allowed = dup_or_null(calls->allowed);
+    free_calls(s);
+    s->calls = copy;
+}
+
 void settings_copy(struct settings *dst, const struct settings *src)
 {
     *dst = *src;
@@ -101,6 +118,8 @@ void settings_copy(struct settings *dst, const struct settings *src)
     settings_bias(dst, src->bias, src->n_bias);
     dst->form = (struct conv_form){.kind = CF_NONE};
     settings_form(dst, &src->form);
+    dst->calls = (struct conv_calls){.kind = CK_AUTO};
+    settings_calls(dst, &src->calls);
 }
 
 void settings_fini(struct settings *s)
@@ -110,6 +129,7 @@ void settings_fini(struct settings *s)
     free_stops(s);
     free(s->bias);
     free_form(s);
+    free_calls(s);
     memset(s, 0, sizeof *s);
 }
 

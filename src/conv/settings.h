@@ -22,7 +22,9 @@ struct settings {
     size_t n_stop;
     struct conv_bias *bias;
     size_t n_bias;
-    struct conv_form form; /* its text is owned */
+    struct conv_form form;   /* its text is owned */
+    struct conv_calls calls; /* its strings too */
+    int think_budget;        /* -1: none */
 };
 
 void settings_from(struct settings *s, const struct conv_opts *o);
@@ -38,6 +40,9 @@ void settings_stop(struct settings *s, const char *const *stop, size_t n);
 void settings_bias(struct settings *s, const struct conv_bias *bias, size_t n);
 /* Replaces the form of the answer; copied. */
 void settings_form(struct settings *s, const struct conv_form *form);
+
+/* Replaces what may be called; copied. */
+void settings_calls(struct settings *s, const struct conv_calls *calls);
 
 /* As chat_get. */
 bool settings_get(const struct settings *s, const char *key, char out[64]);

@@ -192,6 +192,7 @@ void split_listen(struct split *s, bool on)
 bool split_token(struct split *s, int32_t id, struct split_out *out)
 {
     struct buf b = BUF_INIT;
+    s->thought_tokens += !s->plain && think_inside(&s->think);
     detok_add(&s->detok, s->tok, id, false, &b);
     text(s, &b, out);
     buf_free(&b);

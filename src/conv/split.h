@@ -28,6 +28,7 @@ struct split {
     json_t *modes;              /* of the calls that came out: strings, as tool_item.mode */
     bool answered;              /* there was an answer that is not blank, or a call */
     bool single;                /* the first call ends the answer */
+    int thought_tokens;         /* with the one that closes it */
     bool stopped;               /* a stop string was found, or the only call */
 };
 

@@ -12,6 +12,8 @@
 #include "base/clock.h"
 #include "base/jsonio.h"
 #include "base/mem.h"
+#include "base/log.h"
+#include "conv/budget.h"
 #include "conv/chat.h"
 #include "conv/request.h"
 
@@ -235,6 +237,10 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         split_finish(&u->split, reason != CE_R_STOP, &u->said);
     }
     post_said(t);
+    if (u->splitting && u->split.calls) {
+        landed_turn(t->conv->landed, u->split.modes, split_missed(&u->split), u->said.text.data,
+                    u->said.text.len, u->tools);
+    }
     buf_truncate(&u->said.thought, buf_trimmed(&u->said.thought));
     if (json_array_size(u->said.calls) > 0) {
         buf_truncate(&u->said.text, buf_trimmed(&u->said.text));
@@ -269,6 +275,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         .n_logprobs = u->n_logprobs,
         .prompt_tokens = u->total,
         .cached_tokens = u->cached,
+        .thought_tokens = u->splitting ? u->split.thought_tokens : 0,
         .reuse = job_reuse_name(st.reuse),
         .reuse_short = job_short_name(st.why),
         .reuse_at = st.why_at,
@@ -359,7 +366,47 @@ static int make_prompt(struct chat *t, struct tok_ids *ids, struct prompt_shape 
     return rc < 0 ? rc : prompt_messages(p, u->messages, u->tools, &in->settings, ids, shape, e);
 }
 
-/* The rule of the form that the answer is to have. With tools a call may come instead. */
+/* The tools that may be called: all, or those that the request allows. New reference. */
+static json_t *callable(const json_t *tools, const char *allowed)
+{
+    json_t *some = json_array();
+    size_t i = 0;
+    json_t *def = NULL;
+    json_array_foreach((json_t *)(uintptr_t)tools, i, def)
+    {
+        const json_t *fn = json_object_get(def, "function");
+        const char *name = json_string_value(json_object_get(fn ? fn : def, "name"));
+        const size_t n = name ? strlen(name) : 0;
+        bool may = !allowed;
+        for (const char *p = allowed; p && *p && !may; p += strcspn(p, "\n") + 1) {
+            may = strcspn(p, "\n") == n && memcmp(p, name ? name : "", n) == 0;
+        }
+        if (may) {
+            json_array_append(some, def);
+        }
+    }
+    return some;
+}
+
+/* The grammar of the calls that must come; *out NULL: it cannot be had, and they are only begun. */
+static void calls_grammar(struct chat *t, const struct settings *set, struct grammar **out)
+{
+    struct err e = ERR_INIT;
+    json_t *some = callable(t->turn.tools, set->calls.allowed);
+    const struct grammar_tools g = {.tools = some,
+                                    .only = set->calls.only,
+                                    .dialect = GD_XML,
+                                    .several = false,
+                                    .opened = true};
+    if (forms_calls(t->conv->forms, &g, out, &e) < 0) {
+        log_line(LOG_WARN, "a tool call is not kept to its schema: %s", e.msg);
+        *out = NULL;
+    }
+    json_decref(some);
+}
+
+/* The rule of the form that the answer is to have: calls that must come; or what was asked for,
+ * where with tools a call may come instead. A thought with a budget is a part of it. */
 static int answer_form(struct chat *t, const struct prompt_shape *shape, struct engine_form *out,
                        struct err *e)
 {
@@ -367,17 +414,28 @@ static int answer_form(struct chat *t, const struct prompt_shape *shape, struct 
     const struct conv *c = t->conv;
     const struct settings *set = &u->in->settings;
     const struct engine_info *info = sched_info(c->sched);
+    const bool call = shape->opens_call;
     struct grammar *g = NULL;
-    if (set->form.kind == CF_NONE) {
-        return 0;
+    int rc = 0;
+    if (call) {
+        calls_grammar(t, set, &g);
+    } else if (set->form.kind != CF_NONE) {
+        rc = settings_check(set, e);
+        rc = rc < 0 ? rc : forms_grammar(c->forms, &set->form, &g, e);
     }
-    int rc = settings_check(set, e);
-    rc = rc < 0 ? rc : forms_grammar(c->forms, &set->form, &g, e);
-    if (rc == 0) {
+    if (rc == 0 && g) {
         forms_rule(c->forms, c->prompt.tok, g, info->eos, info->n_eos, shape->opens_thought,
-                   json_array_size(u->tools) > 0, out);
+                   !call && json_array_size(u->tools) > 0, out);
     }
     grammar_free(g);
+    const int room = info->ctx - u->total;
+    const int most = set->max_tokens > 0 && set->max_tokens < room ? set->max_tokens : room;
+    const int budget = shape->opens_thought ? budget_fit(set->think_budget, most) : -1;
+    if (rc == 0 && budget >= 0) {
+        const struct budget_opts o = {
+            .tok = c->prompt.tok, .thought = budget, .end = info->eos, .n_end = info->n_eos};
+        budget_rule(&o, out);
+    }
     return rc;
 }
 
@@ -455,12 +513,19 @@ static void turn_begin(struct chat *t)
     /* What has a form has a thought where the prompt opens one. */
     plain = plain || (set->form.kind != CF_NONE && !shape.opens_thought);
     if (rc == 0) {
+        const bool call = shape.opens_call;
+        json_t *some = u->tools ? callable(u->tools, set->calls.allowed) : NULL;
         const struct split_opts o = {.plain = plain,
                                      .opens_thought = shape.opens_thought,
                                      .stops = (const char *const *)set->stop,
                                      .n_stops = set->n_stop,
-                                     .tools = u->tools};
+                                     .tools = some,
+                                     .strict = c->opts.strict_calls,
+                                     .declared = call || set->calls.allowed,
+                                     .single = set->calls.single,
+                                     .prefill = call ? "<tool_call>\n" : NULL};
         rc = split_init(&u->split, c->prompt.tok, &o, &e);
+        json_decref(some);
         u->splitting = rc == 0;
     }
     if (rc == 0) {

@@ -9,6 +9,7 @@
 #include "base/jsonio.h"
 #include "base/mem.h"
 #include "http/api.h"
+#include "http/choice.h"
 #include "http/fields.h"
 
 /* ---- content ---- */
@@ -198,9 +199,6 @@ static void take_tools(struct ask *a, struct fields *f)
 {
     const json_t *in = fields_tools(f, NULL, "input_schema");
     fields_choice(f, false);
-    if (field_is(json_object_get(a->body, "tool_choice"), "none")) {
-        return;
-    }
     json_t *list = json_array();
     size_t i = 0;
     const json_t *t = NULL;
@@ -215,24 +213,15 @@ static void take_tools(struct ask *a, struct fields *f)
                                         "name", field_str(t, "name"), "description",
                                         field_str(t, "description"), "parameters", schema));
     }
-    ask_tools(a, list);
+    choice_take(a, f, list);
     json_decref(list);
 }
 
 static void take_thinking(struct ask *a, struct fields *f)
 {
-    static const char *const levels[] = {"low", "medium", "high", "xhigh"};
-    const char *type = fields_word(f, "thinking", "type", "thinking.type");
-    if (type[0]) {
-        a->q.think = strcmp(type, "disabled") != 0;
-    }
     const char *effort = fields_word(f, "output_config", "effort", "output_config.effort");
-    effort = strcmp(effort, "max") == 0 ? "xhigh" : effort;
-    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
-        if (strcmp(effort, levels[i]) == 0) {
-            a->q.effort = levels[i];
-        }
-    }
+    choice_effort(a, f, "output_config.effort", effort, false, false);
+    choice_thinking(a, f);
 }
 
 static int messages_parse(struct ask *a, const char **field, struct err *e)

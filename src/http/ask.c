@@ -45,6 +45,7 @@ void ask_free(struct ask *a)
     free(a->stop);
     buf_free(&a->messages);
     buf_free(&a->tools);
+    buf_free(&a->allowed);
     json_decref(a->body);
     free(a);
 }

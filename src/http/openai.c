@@ -8,6 +8,7 @@
 #include "base/jsonio.h"
 #include "base/mem.h"
 #include "http/api.h"
+#include "http/choice.h"
 #include "http/fields.h"
 
 /* ---- what both have ---- */
@@ -123,11 +124,7 @@ static void take_tools(struct ask *a, struct fields *f)
 {
     json_t *tools = fields_tools(f, "function", "parameters");
     fields_choice(f, true);
-    const json_t *choice = json_object_get(f->o, "tool_choice");
-    const bool none = json_is_string(choice) && strcmp(json_string_value(choice), "none") == 0;
-    if (!none) {
-        ask_tools(a, tools);
-    }
+    choice_take(a, f, tools);
 }
 
 static void take_format(struct fields *f)
@@ -140,47 +137,13 @@ static void take_format(struct fields *f)
     }
 }
 
-static void take_effort(struct ask *a, struct fields *f, const char *effort)
-{
-    static const char *const levels[] = {"low", "medium", "high", "xhigh"};
-    if (!effort) {
-        return;
-    }
-    if (strcmp(effort, "none") == 0 || strcmp(effort, "minimal") == 0) {
-        a->q.think = 0;
-        return;
-    }
-    if (strcmp(effort, "max") == 0) {
-        effort = "xhigh";
-    }
-    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
-        if (strcmp(effort, levels[i]) == 0) {
-            a->q.effort = levels[i];
-            a->q.think = 1;
-            return;
-        }
-    }
-    fields_wrong(f, "reasoning_effort",
-                 "is \"%.40s\"; it must be none, minimal, low, medium, high or xhigh", effort);
-}
-
 static void take_thinking(struct ask *a, struct fields *f)
 {
     const char *effort = NULL;
     fields_str(f, "reasoning_effort", &effort);
     const char *nested = fields_word(f, "reasoning", "effort", "reasoning.effort");
-    take_effort(a, f, effort ? effort : nested[0] ? nested : NULL);
-    const json_t *kw = fields_object(f, "chat_template_kwargs");
-    const json_t *on = json_object_get(kw, "enable_thinking");
-    const json_t *flat = json_object_get(f->o, "enable_thinking");
-    on = on ? on : flat;
-    if (json_is_boolean(on)) {
-        a->q.think = json_is_true(on);
-    }
-    const char *type = fields_word(f, "thinking", "type", "thinking.type");
-    if (type[0]) {
-        a->q.think = strcmp(type, "disabled") != 0;
-    }
+    choice_effort(a, f, "reasoning_effort", effort ? effort : nested, true, true);
+    choice_thinking(a, f);
 }
 
 static int chat_parse(struct ask *a, const char **field, struct err *e)

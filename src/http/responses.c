@@ -7,6 +7,7 @@
 
 #include "base/jsonio.h"
 #include "http/api.h"
+#include "http/choice.h"
 #include "http/fields.h"
 
 /* ---- input ---- */
@@ -203,19 +204,14 @@ static void take_tools(struct ask *a, struct fields *f)
 {
     const json_t *in = fields_tools(f, NULL, "parameters");
     fields_choice(f, true);
-    const json_t *choice = json_object_get(a->body, "tool_choice");
-    if (json_is_string(choice) && strcmp(json_string_value(choice), "none") == 0) {
-        return;
-    }
     json_t *list = json_array();
     add_tools(list, in);
-    ask_tools(a, list);
+    choice_take(a, f, list);
     json_decref(list);
 }
 
 static int responses_parse(struct ask *a, const char **field, struct err *e)
 {
-    static const char *const levels[] = {"low", "medium", "high", "xhigh"};
     struct fields f = {.o = a->body};
     const char *previous = NULL;
     ask_sampling(a, &f);
@@ -232,14 +228,8 @@ static int responses_parse(struct ask *a, const char **field, struct err *e)
                      "only {\"type\": \"text\"} is there; say in the prompt what is wanted");
     }
     const char *effort = fields_word(&f, "reasoning", "effort", "reasoning.effort");
-    if (strcmp(effort, "none") == 0 || strcmp(effort, "minimal") == 0) {
-        a->q.think = 0;
-    }
-    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
-        if (strcmp(effort, levels[i]) == 0) {
-            a->q.effort = levels[i];
-        }
-    }
+    choice_effort(a, &f, "reasoning.effort", effort, false, false);
+    choice_thinking(a, &f);
     *field = f.field;
     return fields_ok(&f) ? 0 : err_set(e, f.e.code, "%s", f.e.msg);
 }
@@ -439,8 +429,8 @@ static json_t *finished(const struct ask *a, const struct chat_result *r, json_t
                         json_pack("{s:i, s:{s:i}, s:i, s:{s:i}, s:i}", "input_tokens",
                                   r->prompt_tokens, "input_tokens_details", "cached_tokens",
                                   r->cached_tokens, "output_tokens", output,
-                                  "output_tokens_details", "reasoning_tokens", 0, "total_tokens",
-                                  r->prompt_tokens + output));
+                                  "output_tokens_details", "reasoning_tokens", r->thought_tokens,
+                                  "total_tokens", r->prompt_tokens + output));
     return o;
 }
 
