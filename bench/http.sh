@@ -23,7 +23,7 @@ done
 printf 'Once upon a time there was a' >"$tmp/prompt"
 ask="{\"prompt\":\"$(cat "$tmp/prompt")\",\"stream\":true,\"max_tokens\":$tokens,\"temperature\":0,\"ignore_eos\":true}"
 for ((i = 0; i < turns; i++)); do
-    curl -sN -o /dev/null "http://127.0.0.1:$port/v1/completions" -d "$ask"
+    "${CURL:-curl}" -sN -o /dev/null "http://127.0.0.1:$port/v1/completions" -d "$ask"
     "$build/quasar" run $common --raw --temp 0 --ignore-eos -n $tokens -f "$tmp/prompt" --json |
         grep -o '"decode_s":[0-9.e-]*' | cut -d: -f2 >>"$tmp/run"
 done
