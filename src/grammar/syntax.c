@@ -10,7 +10,7 @@
 #include "grammar/chars.h"
 #include "grammar/number.h"
 
-#define INDENT 24 /* at most */
+#define INDENT 32 /* blanks at most, or an eighth as many tabs */
 
 static node quote(struct nodes *x)
 {
@@ -44,7 +44,9 @@ static node escapes(struct nodes *x)
 void syntax_init(struct syntax *s, struct nodes *x)
 {
     s->x = x;
-    const node line = nodes_seq(x, nodes_byte(x, '\n'), nodes_rep(x, one_of(x, " \t"), 0, INDENT));
+    const node indent = nodes_alt(x, nodes_rep(x, nodes_byte(x, ' '), 0, INDENT),
+                                  nodes_rep(x, nodes_byte(x, '\t'), 0, INDENT / 8));
+    const node line = nodes_seq(x, nodes_byte(x, '\n'), indent);
     s->space = nodes_opt(x, nodes_alt(x, nodes_byte(x, ' '), line));
     s->comma = nodes_seq(x, nodes_byte(x, ','), s->space);
     s->colon = nodes_seq(x, nodes_byte(x, ':'), nodes_opt(x, nodes_byte(x, ' ')));

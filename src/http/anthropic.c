@@ -11,6 +11,7 @@
 #include "http/api.h"
 #include "http/choice.h"
 #include "http/fields.h"
+#include "http/form.h"
 
 /* ---- content ---- */
 
@@ -232,6 +233,11 @@ static int messages_parse(struct ask *a, const char **field, struct err *e)
     take_messages(a, &f);
     take_tools(a, &f);
     take_thinking(a, &f);
+    const json_t *format = json_object_get(json_object_get(a->body, "output_config"), "format");
+    form_take(a, &f, "output_config.format", format);
+    if (!format) {
+        form_take(a, &f, "output_format", fields_object(&f, "output_format"));
+    }
     if (!a->counting && !json_object_get(a->body, "max_tokens")) {
         fields_wrong(&f, "max_tokens", "is missing; it is the most tokens to answer with");
     }

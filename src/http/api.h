@@ -41,6 +41,7 @@ struct ask {
     struct conv_request q; /* of the first; the others differ in seed, or prompt */
     struct buf messages, tools;
     struct buf allowed;           /* q.calls.allowed */
+    struct buf form;              /* the text of q.form */
     int roles[VR_COUNT], n_tools; /* of them */
     struct conv_bias *bias;
     const char **stop;

@@ -10,6 +10,7 @@
 #include "http/api.h"
 #include "http/choice.h"
 #include "http/fields.h"
+#include "http/form.h"
 
 /* ---- what both have ---- */
 
@@ -127,16 +128,6 @@ static void take_tools(struct ask *a, struct fields *f)
     choice_take(a, f, tools);
 }
 
-static void take_format(struct fields *f)
-{
-    const json_t *o = fields_object(f, "response_format");
-    const char *type = json_string_value(json_object_get(o, "type"));
-    if (o && (!type || strcmp(type, "text") != 0)) {
-        fields_wrong(f, "response_format",
-                     "only {\"type\": \"text\"} is there; say in the prompt what is wanted");
-    }
-}
-
 static void take_thinking(struct ask *a, struct fields *f)
 {
     const char *effort = NULL;
@@ -152,7 +143,8 @@ static int chat_parse(struct ask *a, const char **field, struct err *e)
     take_common(a, &f);
     take_messages(a, &f);
     take_tools(a, &f);
-    take_format(&f);
+    form_take(a, &f, "response_format", fields_object(&f, "response_format"));
+    form_take_guided(a, &f);
     take_thinking(a, &f);
     fields_bool(&f, "logprobs", &a->logprobs);
     if (a->logprobs) {
@@ -378,6 +370,8 @@ static int completions_parse(struct ask *a, const char **field, struct err *e)
     int top = -1;
     take_common(a, &f);
     take_prompts(a, &f);
+    form_take(a, &f, "response_format", fields_object(&f, "response_format"));
+    form_take_guided(a, &f);
     fields_bool(&f, "echo", &a->echo);
     fields_limit(&f, "logprobs", 0, INT_MAX, &top);
     if (top > 20) {

@@ -9,6 +9,7 @@
 #include "http/api.h"
 #include "http/choice.h"
 #include "http/fields.h"
+#include "http/form.h"
 
 /* ---- input ---- */
 
@@ -222,11 +223,7 @@ static int responses_parse(struct ask *a, const char **field, struct err *e)
     }
     take_input(a, &f);
     take_tools(a, &f);
-    const json_t *format = json_object_get(fields_object(&f, "text"), "format");
-    if (format && !field_is(format, "text")) {
-        fields_wrong(&f, "text.format",
-                     "only {\"type\": \"text\"} is there; say in the prompt what is wanted");
-    }
+    form_take(a, &f, "text.format", json_object_get(fields_object(&f, "text"), "format"));
     const char *effort = fields_word(&f, "reasoning", "effort", "reasoning.effort");
     choice_effort(a, &f, "reasoning.effort", effort, false, false);
     choice_thinking(a, &f);
@@ -238,11 +235,16 @@ static int responses_parse(struct ask *a, const char **field, struct err *e)
 
 static json_t *response(const struct ask *a, const char *status, json_t *output)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:n, s:n, s:b, s:[], s:s, s:{s:{s:s}}, s:{}}",
-                     "id", a->id, "object", "response", "created_at", (json_int_t)a->created,
-                     "status", status, "model", a->model, "output", output, "error",
-                     "incomplete_details", "parallel_tool_calls", 1, "tools", "tool_choice", "auto",
-                     "text", "format", "type", "text", "metadata");
+    json_t *o = json_pack(
+        "{s:s, s:s, s:I, s:s, s:s, s:o, s:n, s:n, s:b, s:[], s:s, s:{s:{s:s}}, s:{}}", "id", a->id,
+        "object", "response", "created_at", (json_int_t)a->created, "status", status, "model",
+        a->model, "output", output, "error", "incomplete_details", "parallel_tool_calls", 1,
+        "tools", "tool_choice", "auto", "text", "format", "type", "text", "metadata");
+    json_t *format = json_object_get(json_object_get(a->body, "text"), "format");
+    if (json_is_object(format)) {
+        json_object_set(json_object_get(o, "text"), "format", format);
+    }
+    return o;
 }
 
 static void event(struct choice_out *c, json_t *v, struct buf *out)
