@@ -30,7 +30,17 @@ static int compare(const char *a, int n, const char *b, int m)
     return n != m ? (n > m) - (n < m) : memcmp(a, b, (size_t)n);
 }
 
-/* From a to b, both of n digits. */
+static bool all_are(const char *d, int n, char c)
+{
+    int i = 0;
+    while (i < n && d[i] == c) {
+        i++;
+    }
+    return i == n;
+}
+
+/* From a to b, both of n digits. What begins with a digit between their first ones, or has the
+ * whole range behind it, is not looked at further: there are two ways down at most. */
 static node same_length(struct nodes *x, const char *a, const char *b, int n)
 {
     if (n == 0) {
@@ -42,13 +52,19 @@ static node same_length(struct nodes *x, const char *a, const char *b, int n)
     char least[DIGITS], most[DIGITS];
     memset(least, '0', sizeof least);
     memset(most, '9', sizeof most);
-    node all = nodes_seq(x, nodes_byte(x, a[0]), same_length(x, a + 1, most, n - 1));
-    if (a[0] + 1 < b[0]) {
-        all = nodes_alt(x, all,
-                        nodes_seq(x, nodes_range(x, a[0] + 1, b[0] - 1), digits(x, n - 1, n - 1)));
+    int from = a[0], to = b[0];
+    node all = NODE_FAIL;
+    if (!all_are(a + 1, n - 1, '0')) {
+        all = nodes_seq(x, nodes_byte(x, from++), same_length(x, a + 1, most, n - 1));
     }
-    return nodes_alt(x, all,
-                     nodes_seq(x, nodes_byte(x, b[0]), same_length(x, least, b + 1, n - 1)));
+    if (!all_are(b + 1, n - 1, '9')) {
+        all = nodes_alt(x, all,
+                        nodes_seq(x, nodes_byte(x, to--), same_length(x, least, b + 1, n - 1)));
+    }
+    if (from <= to) {
+        all = nodes_alt(x, all, nodes_seq(x, nodes_range(x, from, to), digits(x, n - 1, n - 1)));
+    }
+    return all;
 }
 
 /* Whole numbers from a to b, not negative. */
