@@ -276,7 +276,10 @@ static void test_resizes(void **state)
              "o\x18"
              "2");
     drain(t, 200);
-    say(t, "tell me");
+    for (int i = 0; i < 4; i++) { /* all four stream */
+        say(t, "tell me");
+        press(t, "\x18o");
+    }
     for (int i = 0; i < n; i++) {
         ptyterm_resize(t, 1 + (int)random_of(300), 1 + (int)random_of(100));
         drain(t, i % 10 == 0 ? 60 : 1); /* now and then the size is drawn */
@@ -285,8 +288,13 @@ static void test_resizes(void **state)
         }
     }
     ptyterm_resize(t, 120, 40);
-    press(t, "\x1b");
-    must_show(t, "stopped");
+    drain(t, 500);
+    for (int i = 0; i < 4; i++) {
+        press(t, "\x1b");
+        drain(t, 300);
+        press(t, "\x18o");
+    }
+    must_show(t, "idle");
     drain(t, 500);
     /* what is there now is what drawing from nothing gives */
     struct buf now = BUF_INIT;
