@@ -11,6 +11,7 @@
 #include "tui/history.h"
 #include "tui/input.h"
 #include "tui/keys.h"
+#include "tui/layout.h"
 #include "tui/panel.h"
 #include "tui/status.h"
 #include "tui/tiles.h"
@@ -115,6 +116,7 @@ struct app {
     unsigned help_ctx;               /* of which keys it tells */
     struct buf query;                /* OV_HISTORY, OV_SESSIONS, OV_PALETTE */
     size_t pick;                     /* entry chosen in a list, from its top */
+    size_t list_rows;                /* of it, as last drawn */
     bool picked;                     /* … of one that shows by itself: the user went into it */
     enum action recent[RECENT_MOST]; /* chosen in the palette, the last one first */
     size_t n_recent;
@@ -133,6 +135,9 @@ struct app {
 
     struct views *views;
     struct text_rows panel; /* as last drawn */
+    struct layout layout;   /* … and where everything was */
+    int composer_top;       /* first row of the draft that is shown */
+    bool clicks;            /* of the mouse are obeyed, not its wheel alone */
     bool no_panel;          /* the user closed it */
 
     struct sessions *sessions; /* the list of stored conversations */
@@ -186,6 +191,9 @@ bool palette_key(struct app *a, const struct key *k);
 bool palette_complete(struct app *a);
 /* Over the rows above the activity rule, from top on, and over that. */
 void palette_draw(struct app *a, int top, int rule);
+/* The entry of the list that is drawn `up` rows above the activity rule (from 0) is chosen; false:
+ * there is none. */
+bool palette_click(struct app *a, size_t up);
 /* Runs the command of an action, or begins it in the composer where it needs words. */
 void palette_command(struct app *a, enum action act);
 
@@ -201,8 +209,17 @@ extern const struct key_hint overlay_hints[3];
 unsigned overlay_ctx(const struct app *a);
 /* The action of a key in it. */
 enum action overlay_action(const struct app *a, const struct key *k);
+/* The entry of the list that is drawn so many rows above its end is picked; when it was already,
+ * chosen. */
+void overlay_click(struct app *a, size_t up);
 /* Keys that edit what a list or a search is asked for; true when it was one. */
 bool overlay_query_key(struct app *a, struct buf *query, const struct key *k);
+
+/* mouse.c */
+/* "off", "wheel" or "on"; false: it is none of these. */
+bool mouse_set(struct app *a, const char *what);
+/* A turn of the wheel, or a click where the last frame drew something. */
+void mouse_key(struct app *a, const struct key *k);
 
 /* submit.c: drafts */
 /* Enter: the draft is a command, or a message that is sent or queued. */
@@ -326,6 +343,8 @@ void sessions_choose(struct app *a, int64_t id);
 void sessions_go_on(struct pane *p, int64_t id, int64_t tip);
 /* Keys of the list; true when it was one. */
 bool sessions_key(struct app *a, const struct key *k);
+/* A click on a row of the list as it was drawn, its head not counted. */
+void sessions_click(struct app *a, int row);
 /* view_sessions.c */
 void sessions_draw(struct app *a, const struct rect *r, bool docked);
 /* What its keys are. */

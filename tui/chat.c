@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "base/vclock.h"
 #include "tui/app.h"
 #include "tui/capture.h"
@@ -186,6 +187,20 @@ static void read_terminal(struct app *a)
     }
 }
 
+/* Whether all that the conversations tell is more text. */
+static bool streams(const struct app *a)
+{
+    bool any = false;
+    for (size_t i = 0; i < a->n_panes; i++) {
+        const enum phase ph = a->panes[i]->status.phase;
+        any = any || ph == P_THINKING || ph == P_ANSWERING;
+        if (ph == P_WAITING || ph == P_PREFILL || ph == P_LOADING) {
+            return false; /* times are taken of these */
+        }
+    }
+    return any;
+}
+
 /* One turn: draw what is due, wait, take what came. Returns false when an
  * unfinished command of the composer should be given up. */
 static bool loop_turn(void *ctx)
@@ -204,7 +219,7 @@ static bool loop_turn(void *ctx)
     }
     /* what the conversation tells can wait when a frame is due soon that will show it: a wake-up
      * for each token costs more than the frames */
-    const bool soon = a->dirty && d > app_now() && d <= a->last_frame + a->frame_gap;
+    const bool soon = a->dirty && streams(a) && d > app_now() && d <= a->last_frame + a->frame_gap;
     struct pollfd fds[5] = {{term_fd(), POLLIN, 0},
                             {soon ? -1 : conv_fd(a->conv), POLLIN, 0},
                             {term_signal_fd(), POLLIN, 0},
@@ -328,6 +343,10 @@ int tui_chat(struct conv *c, const struct tui_opts *o, int *signal_out, struct e
     a.opts = o;
     a.theme.ascii = o->ascii;
     a.theme.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    a.theme.raw = o->unicode_full;
+    a.theme.wide = o->ambiguous_wide;
+    utf8_set_ambiguous(o->ambiguous_wide ? 2 : 1);
+    (void)mouse_set(&a, o->mouse ? o->mouse : "off");
     a.frame_gap = FRAME_NS;
     a.views = views_create(o);
     if (o->theme) {

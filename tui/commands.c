@@ -14,8 +14,10 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "tui/app.h"
 #include "tui/export.h"
+#include "tui/clip.h"
 #include "tui/term.h"
 
 /* The next word of *s, cut off with a NUL; empty at the end. */
@@ -46,40 +48,54 @@ static char *rest_of(char *s)
     return s;
 }
 
+/* A text that is too long for the terminal goes here. */
+static int copy_to_file(const struct buf *text, char **path, struct err *e)
+{
+    char *dir = io_xdg_state();
+    struct tmp_out t = TMP_OUT_INIT;
+    *path = io_join(dir, "copied.txt");
+    int rc = io_mkdirs(dir, 0700, e);
+    if (rc == 0) {
+        rc = tmp_out_create(&t, *path, 0600, e);
+    }
+    if (rc == 0) {
+        rc = io_write_all(t.fd, text->data, text->len, *path, e);
+    }
+    if (rc == 0) {
+        rc = tmp_out_commit(&t, *path, e);
+    }
+    tmp_out_fini(&t);
+    free(dir);
+    return rc;
+}
+
 void command_copy(struct app *a, const struct buf *text)
 {
     struct err e = ERR_INIT;
     char size[16];
+    char *path = NULL;
     if (!text || text->len == 0) {
         app_note(a, R_WARN, "there is nothing to copy");
         return;
     }
-    if (term_copy(text->data, text->len, &e) == 0) {
-        status_count((double)text->len, size);
-        app_note(a, R_GOOD, "sent %s bytes to the terminal's clipboard", size);
-        return;
-    }
-    char *dir = io_xdg_state();
-    char *path = io_join(dir, "copied.txt");
-    struct tmp_out t = TMP_OUT_INIT;
-    int rc = io_mkdirs(dir, 0700, &e);
-    if (rc == 0) {
-        rc = tmp_out_create(&t, path, 0600, &e);
-    }
-    if (rc == 0) {
-        rc = io_write_all(t.fd, text->data, text->len, path, &e);
-    }
-    if (rc == 0) {
-        rc = tmp_out_commit(&t, path, &e);
-    }
-    tmp_out_fini(&t);
-    if (rc == 0) {
-        app_note(a, R_GOOD, "too long for the clipboard; written to %s", path);
+    status_count((double)text->len, size);
+    const char *unit = text->len < 1000 ? " bytes" : "B";
+    const char *program = clip_program();
+    struct err given = ERR_INIT;
+    const bool took = program && clip_give(program, text->data, text->len, &given) == 0;
+    const char *and = took ? " and to " : "", *whom = took ? program : "";
+    if (clip_terminal(text->data, text->len, &e) == 0) {
+        app_note(a, R_GOOD, "sent %s%s to the terminal%s%s", size, unit, and, whom);
+    } else if (copy_to_file(text, &path, &e) == 0) {
+        app_note(a, R_GOOD, "too long for the terminal: %s%s written to %s%s%s", size, unit, path,
+                 took ? ", and sent to " : "", whom);
     } else {
         app_note(a, R_BAD, "%s", e.msg);
     }
+    if (given.msg[0]) {
+        app_note(a, R_WARN, "%s%s%s", a->note.data, "; ", given.msg);
+    }
     free(path);
-    free(dir);
 }
 
 /* Writes text to a new file, never over one that is there. */
@@ -383,6 +399,34 @@ static void set_editor(struct app *a, bool vi)
     app_note(a, R_GOOD, "%s keys", vi ? "vi" : "Emacs");
 }
 
+/* How the terminal draws what terminals do not agree on. */
+static void set_widths(struct app *a, const char *key, const char *value)
+{
+    const bool joined = key[0] == 'u';
+    const char *const words[2] = {joined ? "safe" : "1", joined ? "full" : "2"};
+    if (strcmp(value, words[0]) != 0 && strcmp(value, words[1]) != 0) {
+        app_note(a, R_WARN, "%s is \"%s\"; it must be %s or %s", key, value, words[0], words[1]);
+        return;
+    }
+    const bool on = strcmp(value, words[1]) == 0;
+    if (joined) {
+        a->theme.raw = on;
+        app_note(
+            a, R_GOOD,
+            on ? "joined characters are drawn raw; a row may shift where the terminal joins them"
+               : "joiners and variation selectors are not drawn");
+    } else {
+        a->theme.wide = on;
+        utf8_set_ambiguous(on ? 2 : 1);
+        app_note(a, R_GOOD, "characters of open width take %s", on ? "two cells" : "one cell");
+    }
+    for (size_t i = 0; i < a->n_panes; i++) {
+        transcript_relayout(a->panes[i]->transcript);
+    }
+    a->help_width = 0;
+    a->redraw = true;
+}
+
 /* /set: what concerns the screen, else the conversation. */
 static void set_any(struct app *a, const char *key, const char *value)
 {
@@ -392,14 +436,16 @@ static void set_any(struct app *a, const char *key, const char *value)
     } else if (strcmp(key, "theme") == 0) {
         set_theme(a, value);
     } else if (strcmp(key, "mouse") == 0) {
-        if (strcmp(value, "wheel") == 0 || strcmp(value, "off") == 0) {
-            term_mouse(value[0] == 'w');
+        if (mouse_set(a, value)) {
             app_note(a, R_GOOD,
-                     value[0] == 'w' ? "the wheel scrolls; hold Shift to select text"
-                                     : "the mouse is the terminal's own");
+                     value[0] == 'w'   ? "the wheel scrolls; hold Shift to select text"
+                     : value[1] == 'n' ? "the mouse scrolls and clicks; hold Shift to select text"
+                                       : "the mouse is the terminal's own");
         } else {
-            app_note(a, R_WARN, "mouse is \"%s\"; it must be off or wheel", value);
+            app_note(a, R_WARN, "mouse is \"%s\"; it must be off, wheel or on", value);
         }
+    } else if (strcmp(key, "unicode") == 0 || strcmp(key, "ambiguous") == 0) {
+        set_widths(a, key, value);
     } else if (strcmp(key, "editor") == 0) {
         if (strcmp(value, "vi") == 0 || strcmp(value, "emacs") == 0) {
             set_editor(a, value[0] == 'v');

@@ -27,12 +27,15 @@ static const struct place places[] = {
     {ACT_SET,
      NULL,
      {"temp", "top-k", "top-p", "min-p", "presence", "frequency", "repetition", "seed",
-      "max-tokens", "min-tokens", "think", "effort", "system", "theme", "editor", "mouse"}},
+      "max-tokens", "min-tokens", "think", "effort", "system", "theme", "editor", "mouse",
+      "unicode", "ambiguous"}},
     {ACT_SET, "think", {"on", "off", "default"}},
     {ACT_SET, "effort", {"low", "medium", "high", "xhigh", "default"}},
     {ACT_SET, "theme", {"default", "auto", "light", "dark", "mono"}},
     {ACT_SET, "editor", {"emacs", "vi"}},
-    {ACT_SET, "mouse", {"off", "wheel"}},
+    {ACT_SET, "mouse", {"off", "wheel", "on"}},
+    {ACT_SET, "unicode", {"safe", "full"}},
+    {ACT_SET, "ambiguous", {"1", "2"}},
 };
 
 /* The last word of args, and whether it is the first one or follows on just one. */

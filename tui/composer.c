@@ -364,6 +364,18 @@ const struct text_rows *composer_layout(struct composer *c, const struct theme *
     return &c->rows;
 }
 
+void composer_point(struct composer *c, int row, int col)
+{
+    struct line l = line_of(c);
+    int last = 0;
+    size_t to = l.n;
+    (void)walk(c, false, c->width, NULL, l.cursor, -1, 0, NULL, &last);
+    if (row <= last) { /* else behind the end */
+        (void)walk(c, false, c->width, NULL, l.cursor, row, col, &to, NULL);
+    }
+    line_move(c, to);
+}
+
 /* ---- history ------------------------------------------------------------- */
 
 static void set_text(struct composer *c, const char *p, size_t n)

@@ -67,6 +67,8 @@ int composer_put_file(struct composer *c, const char *name, const char *p, size_
  * false; true means send. */
 bool composer_enter(struct composer *c);
 void composer_newline(struct composer *c);
+/* Puts the cursor where it stands nearest to a cell of the rows as last laid out. */
+void composer_point(struct composer *c, int row, int col);
 void composer_undo(struct composer *c);
 
 /* A command of several keys waits for its next key. */

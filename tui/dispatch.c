@@ -280,15 +280,6 @@ static bool is_text_key(const struct key *k)
     return k->type == K_CHAR && !(k->mods == KM_CTRL && k->code == 'c');
 }
 
-#define WHEEL_ROWS 3
-
-static void mouse(struct app *a, const struct key *k)
-{
-    if (k->code == 64 || k->code == 65) {
-        transcript_scroll(a->cur->transcript, k->code == 64 ? -WHEEL_ROWS : WHEEL_ROWS);
-    }
-}
-
 /* /keys debug: what a key sends, what it is called and what it does, until ^C. */
 static void show_key(struct app *a, const struct key *k)
 {
@@ -361,7 +352,7 @@ void dispatch_key(struct app *a, const struct key *k)
         return;
     }
     if (k->type == K_MOUSE) {
-        mouse(a, k);
+        mouse_key(a, k);
         return;
     }
     enum action act = ACT_NONE;

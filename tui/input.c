@@ -283,7 +283,7 @@ static struct key csi_key(const char *p, size_t n)
         return k;
     }
     if (private == '<' && !inter && final == 'M' && par[0] < 128) {
-        struct key k = key_of(K_MOUSE, par[0] & ~28U, 0); /* without shift, alt and ctrl */
+        struct key k = key_of(K_MOUSE, par[0] & ~28U, par[0] & 4 ? KM_SHIFT : 0);
         k.value = (int)par[1] - 1;
         k.row = (int)par[2] - 1;
         return k;

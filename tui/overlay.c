@@ -100,6 +100,33 @@ enum action overlay_action(const struct app *a, const struct key *k)
     return ctx ? keymap_lookup(a->keys, (enum key_ctx)ctx, &none, k, &is_prefix) : ACT_NONE;
 }
 
+/* The prompt that is picked goes into the composer. */
+static void take_prompt(struct app *a)
+{
+    const char *entry[16];
+    const char *help[16];
+    const size_t n = overlay_list(a, entry, help, 16);
+    if (n) {
+        const char *s = entry[n - 1 - a->pick];
+        composer_set(a->cur->composer, s, strlen(s));
+        pane_draft_changed(a->cur);
+    }
+}
+
+void overlay_click(struct app *a, size_t up)
+{
+    if (a->pick != up) {
+        a->pick = up;
+    } else if (a->overlay == OV_HISTORY) {
+        take_prompt(a);
+        a->overlay = OV_NONE;
+    } else if (a->overlay == OV_QUEUE && up < a->cur->n_queue) {
+        a->overlay = OV_NONE;
+        a->cur->focus = false;
+        queue_edit(a, a->cur->n_queue - 1 - up);
+    }
+}
+
 /* Keys of the history list; true when it was one. */
 static bool list_key(struct app *a, const struct key *k)
 {
@@ -115,8 +142,6 @@ static bool list_key(struct app *a, const struct key *k)
     if (a->overlay != OV_HISTORY) {
         return false;
     }
-    const char *entry[16];
-    const char *help[16];
     const struct key none = {.type = K_NONE};
     bool is_prefix = false;
     const enum action act = overlay_action(a, k);
@@ -133,11 +158,7 @@ static bool list_key(struct app *a, const struct key *k)
     } else if (act == ACT_BACK) {
         a->overlay = OV_NONE;
     } else if (act == ACT_CHOOSE) {
-        size_t n = overlay_list(a, entry, help, 10);
-        if (n) {
-            const char *s = entry[n - 1 - a->pick];
-            composer_set(a->cur->composer, s, strlen(s));
-        }
+        take_prompt(a);
         a->overlay = OV_NONE;
     } else if (overlay_query_key(a, &a->query, k)) {
         a->pick = 0;

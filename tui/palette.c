@@ -340,6 +340,20 @@ bool palette_key(struct app *a, const struct key *k)
     return taken;
 }
 
+bool palette_click(struct app *a, size_t up)
+{
+    struct list l;
+    fill(a, &l);
+    const size_t first =
+        a->pick >= a->list_rows && a->list_rows > 0 ? a->pick - a->list_rows + 1 : 0;
+    const bool there = l.kind != L_NONE && up < a->list_rows && first + up < l.n;
+    if (there) {
+        choose(a, &l, &l.v[first + up]);
+    }
+    buf_free(&l.draft);
+    return there;
+}
+
 /* ---- Tab ---------------------------------------------------------------------------- */
 
 /* What all the entries that begin with what is written have in common; those that only fit it
@@ -514,6 +528,7 @@ void palette_draw(struct app *a, int top, int rule)
     const size_t shown = l.n < most ? l.n : most;
     a->pick = l.n == 0 || a->pick < l.n ? a->pick : l.n - 1;
     const size_t first = a->pick >= shown && shown > 0 ? a->pick - shown + 1 : 0;
+    a->list_rows = shown;
     for (size_t i = 0; i < shown; i++) {
         draw_entry(a, &l.v[first + i], rule - 1 - (int)i, a->picked && first + i == a->pick);
     }

@@ -53,8 +53,10 @@ static void draw_composer(struct app *a, const struct layout *l, const struct te
                           int cur_row, int *cy)
 {
     int top = 0;
+    a->composer_top = 0;
     if (cur_row >= l->composer_rows) {
         top = cur_row - l->composer_rows + 1;
+        a->composer_top = top;
     }
     for (int i = 0; i < l->composer_rows; i++) {
         int y = l->composer + i;
@@ -113,6 +115,7 @@ static void draw_list(struct app *a, const struct layout *l)
     const int bar = bar_row(l);
     int most = l->body.rows - 1 < LIST_MAX ? l->body.rows - 1 : LIST_MAX;
     size_t n = most > 0 ? overlay_list(a, entry, help, (size_t)most) : 0;
+    a->list_rows = n;
     const bool queue = a->overlay == OV_QUEUE;
     const bool asks = a->overlay == OV_HISTORY || queue;
     if (n == 0 && !asks) {
@@ -373,6 +376,7 @@ static void draw_all(struct app *a)
     struct layout l;
     make_layout(a, 1, &l);
     if (l.tiny) {
+        a->layout = l;
         draw_too_small(a);
         return;
     }
@@ -381,6 +385,7 @@ static void draw_all(struct app *a)
         composer_layout(a->cur->composer, &a->theme, COLS - 4 - edge, &cur_row, &cur_col);
     make_layout(a, (int)(rows->n_rows < 100 ? rows->n_rows : 100), &l);
     int cy = l.composer;
+    a->layout = l;
     if (l.title >= 0) {
         bars_title(a, l.title, COLS);
     }

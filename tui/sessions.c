@@ -482,6 +482,27 @@ static void move_pick(struct sessions *s, int by)
     }
 }
 
+void sessions_click(struct app *a, int row)
+{
+    struct sessions *s = a->sessions;
+    const size_t at = s->top + (size_t)row;
+    if (s->naming || row < 0 || row >= s->page || at >= s->n_rows) {
+        return;
+    }
+    if (a->overlay != OV_SESSIONS) {
+        sessions_open(a);
+        s->pick = at < s->n_rows ? at : s->pick;
+    } else if (s->pick == at) {
+        choose(a, false);
+        return;
+    } else {
+        s->pick = at;
+    }
+    s->forgetting = 0;
+    s->copying = 0;
+    look_closer(a);
+}
+
 bool sessions_key(struct app *a, const struct key *k)
 {
     struct sessions *s = a->sessions;

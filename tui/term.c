@@ -446,56 +446,9 @@ void term_size(int *rows, int *cols)
     }
 }
 
-/* ---- clipboard ----------------------------------------------------------- */
-
-#define COPY_MAX ((size_t)70 * 1024)
-
-static void base64(const char *p, size_t n, struct buf *out)
+void term_write(const char *p, size_t n)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < n; i += 3) {
-        unsigned v = (unsigned)(unsigned char)p[i] << 16;
-        v |= i + 1 < n ? (unsigned)(unsigned char)p[i + 1] << 8 : 0;
-        v |= i + 2 < n ? (unsigned)(unsigned char)p[i + 2] : 0;
-        buf_addc(out, digits[v >> 18]);
-        buf_addc(out, digits[v >> 12 & 63]);
-        buf_addc(out, i + 1 < n ? digits[v >> 6 & 63] : '=');
-        buf_addc(out, i + 2 < n ? digits[v & 63] : '=');
-    }
-}
-
-int term_copy(const char *p, size_t n, struct err *e)
-{
-    if ((n + 2) / 3 * 4 > COPY_MAX) {
-        return err_set(e, QE_NOMEM, "%zu bytes are too many for the terminal's clipboard", n);
-    }
-    const char *tmux = getenv("TMUX");
-    const char *sty = getenv("STY");
-    struct buf b = BUF_INIT;
-    if (tmux && tmux[0]) {
-        buf_adds(&b, "\x1bPtmux;\x1b\x1b]52;c;");
-        base64(p, n, &b);
-        buf_adds(&b, "\x07\x1b\\");
-    } else if (sty && sty[0]) {
-        /* screen takes short strings only: one string per 240 bytes */
-        struct buf code = BUF_INIT;
-        base64(p, n, &code);
-        buf_adds(&b, "\x1bP\x1b]52;c;");
-        for (size_t i = 0; i < code.len; i += 240) {
-            size_t k = code.len - i < 240 ? code.len - i : 240;
-            buf_add(&b, code.data + i, k);
-            buf_adds(&b, i + k < code.len ? "\x1b\\\x1bP" : "");
-        }
-        buf_adds(&b, "\x07\x1b\\");
-        buf_free(&code);
-    } else {
-        buf_adds(&b, "\x1b]52;c;");
-        base64(p, n, &b);
-        buf_adds(&b, "\x1b\\");
-    }
-    raw_write(b.data, b.len);
-    buf_free(&b);
-    return 0;
+    raw_write(p, n);
 }
 
 void term_reset_by_hand(void)

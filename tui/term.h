@@ -62,9 +62,8 @@ void term_ask_background(void);
 /* The kernel's size of the terminal, 80x24 when it does not say. */
 void term_size(int *rows, int *cols);
 
-/* Sends text to the clipboard by OSC 52, through tmux and screen when inside.
- * QE_NOMEM when it is too long for that. */
-int term_copy(const char *p, size_t n, struct err *e);
+/* Writes a control sequence, past curses. */
+void term_write(const char *p, size_t n);
 
 /* What `quasar --reset-terminal` does: every mode off, sane line discipline. */
 void term_reset_by_hand(void);

@@ -37,6 +37,12 @@ static bool replaced(uint32_t cp, bool ascii, char out[24])
     return utf8_hidden_form(cp, out);
 }
 
+bool text_joins(uint32_t cp)
+{
+    return cp == 0x200C || cp == 0x200D || (cp >= 0xFE00 && cp <= 0xFE0F) ||
+           (cp >= 0xE0100 && cp <= 0xE01EF);
+}
+
 void text_filter(const char *p, size_t n, bool ascii, int *col, struct buf *out)
 {
     int at = col ? *col : 0;
@@ -81,7 +87,7 @@ void text_filter(const char *p, size_t n, bool ascii, int *col, struct buf *out)
             int w = cp < 0x7F ? 1 : utf8_cells(cp);
             if (w == 0 && at == 0 && !text_undrawn(cp)) {
                 buf_adds(out, ascii ? " " : "\xE2\x97\x8C"); /* a mark needs a base */
-                at = 1;
+                at = ascii ? 1 : utf8_cells(0x25CC);
             }
             buf_add(out, p + i, (size_t)k);
             at += w;

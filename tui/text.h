@@ -25,6 +25,8 @@ void text_filter(const char *p, size_t n, bool ascii, int *col, struct buf *out)
 /* Zero-width code points that are kept in the text and not drawn: joiners, variation selectors,
  * direction marks. */
 bool text_undrawn(uint32_t cp);
+/* Of these, the ones that join or vary the characters beside them. */
+bool text_joins(uint32_t cp);
 /* Cells of filtered text without newlines. */
 int text_cells(const char *p, size_t n);
 /* Bytes of the longest prefix, in whole clusters, of at most max cells. */

@@ -9,6 +9,13 @@
 #include "base/utf8.h"
 #include "tui/text.h"
 
+/* Curses asks the C library how wide a character is; here it gets the same answer as everybody
+ * else, so that the two cannot differ. */
+int wcwidth(wchar_t c)
+{
+    return utf8_cells((uint32_t)c);
+}
+
 /* Cells are gathered, since curses takes many at once for little more than one. */
 #define PEN_CELLS 64
 
@@ -73,8 +80,8 @@ static void draw_span(struct pen *pen, const char *p, size_t n)
         }
         int w = cp < 0x7F ? 1 : utf8_cells(cp);
         if (w == 0) {
-            if (len > 0 && len < 5 && !text_undrawn(cp) && pen->th->utf8 &&
-                wcwidth((wchar_t)cp) == 0) {
+            const bool drawn = !text_undrawn(cp) || (pen->th->raw && text_joins(cp));
+            if (len > 0 && len < 5 && drawn && pen->th->utf8) {
                 cell[len++] = (wchar_t)cp;
                 cell[len] = 0;
             }
@@ -86,11 +93,11 @@ static void draw_span(struct pen *pen, const char *p, size_t n)
         if (pen->x >= pen->limit) {
             return;
         }
-        if (cp >= 0x7F && (!pen->th->utf8 || wcwidth((wchar_t)cp) != w)) {
+        if (cp >= 0x7F && !pen->th->utf8) {
             for (int j = 1; j < w; j++) {
                 pen_cell(pen, L"?", 1);
             }
-            cp = pen->th->utf8 && w == 1 ? UTF8_REPLACEMENT : '?';
+            cp = '?';
             w = 1;
         }
         cell[0] = (wchar_t)cp;

@@ -80,7 +80,7 @@ static const char *const glyphs[2][G_COUNT] = {
 
 const char *theme_glyph(const struct theme *th, enum glyph g)
 {
-    return glyphs[th->ascii || !th->utf8][g];
+    return glyphs[th->ascii || !th->utf8 || th->wide][g];
 }
 
 bool theme_named(const char *name, enum theme_kind *out)

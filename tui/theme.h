@@ -74,6 +74,8 @@ enum theme_kind { THEME_DEFAULT, THEME_AUTO, THEME_LIGHT, THEME_DARK, THEME_MONO
 struct theme {
     bool ascii; /* ornaments from the ASCII set */
     bool utf8;  /* the locale can write any character */
+    bool wide;  /* the font draws ornaments two cells wide: those of ASCII are taken */
+    bool raw;   /* joiners and variation selectors are drawn, whatever the terminal makes of them */
     bool color;
     enum theme_kind kind; /* asked for */
     enum theme_kind look; /* drawn with; never THEME_AUTO */

@@ -333,6 +333,35 @@ void transcript_fold(struct transcript *t)
     }
 }
 
+bool transcript_click(struct transcript *t, int row)
+{
+    size_t block = t->top_block;
+    size_t at = t->top_row + (size_t)row;
+    while (block < t->n && at >= t->block[block]->rows) {
+        at -= t->block[block++]->rows;
+    }
+    if (row < 0 || block >= t->n || !selectable(t->block[block])) {
+        return false;
+    }
+    t->selected = (int)block;
+    if (at == 0 && t->block[block]->thought.len) {
+        transcript_fold(t);
+    }
+    return true;
+}
+
+void transcript_relayout(struct transcript *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        block_stale(t->block[i]);
+        if (t->block[i]->answer) {
+            md_forget(t->block[i]->answer);
+            md_forget_said(t->block[i]->answer);
+        }
+        t->block[i]->body = NULL;
+    }
+}
+
 void transcript_fold_all(struct transcript *t)
 {
     bool any = false;

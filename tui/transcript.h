@@ -72,6 +72,11 @@ void transcript_select(struct transcript *t, int dir);
 /* The first (-1) or last (+1) one; the view stays. */
 void transcript_select_end(struct transcript *t, int dir);
 void transcript_fold(struct transcript *t);
+/* A click on a row as it was last drawn: selects the block there, and on its first row folds or
+ * opens its thought too. False: there is none. */
+bool transcript_click(struct transcript *t, int row);
+/* Widths of characters changed. */
+void transcript_relayout(struct transcript *t);
 void transcript_fold_all(struct transcript *t);
 /* The raw text of the selected block, of the last answer; NULL when none. */
 const struct buf *transcript_selected_text(const struct transcript *t);

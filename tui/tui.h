@@ -26,8 +26,11 @@ struct tui_listener {
 };
 
 struct tui_opts {
-    bool ascii;        /* ornaments from the ASCII set */
-    const char *theme; /* a name of tui/theme.h; NULL: default */
+    bool ascii;          /* ornaments from the ASCII set */
+    const char *theme;   /* a name of tui/theme.h; NULL: default */
+    const char *mouse;   /* "off", "wheel", "on"; NULL: off */
+    bool unicode_full;   /* joiners and variation selectors are drawn */
+    bool ambiguous_wide; /* characters whose width is open take two cells */
     const struct tui_bind *binds;
     size_t n_binds;
     bool vi;                   /* vi keys in the composer */

@@ -192,7 +192,7 @@ int utf8_cells(uint32_t cp)
         cp == 0x200B || cp == 0xFEFF) {
         return 0;
     }
-    return w > 2 ? 2 : w;
+    return utf8_font_cells(cp, w > 2 ? 2 : w);
 }
 
 /* Marks of direction that last, and line ends that few know. */

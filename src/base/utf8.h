@@ -49,5 +49,11 @@ bool utf8_hidden_form(uint32_t cp, char out[12]);
 /* Terminal cells of one code point as wcwidth of a UTF-8 locale would count:
  * 0, 1 or 2; -1 for controls. Independent of the process's locale. */
 int utf8_cells(uint32_t cp);
+/* How many cells the terminal's font gives the characters whose width Unicode leaves open: 1, as
+ * at the start, or 2. For the whole process; before there are other threads, or by the one that
+ * draws. */
+void utf8_set_ambiguous(int cells);
+/* For utf8_cells: what w cells are by that. */
+int utf8_font_cells(uint32_t cp, int w);
 
 #endif

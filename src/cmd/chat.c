@@ -53,6 +53,9 @@ static struct tui_opts screen_options(const struct conf *cf, struct tui_bind **b
         .ascii = conf_flag(cf, "ascii"),
         .vi = conf_is_word(cf, "editor", "vi"),
         .theme = conf_str(cf, "theme"),
+        .mouse = conf_str(cf, "mouse"),
+        .unicode_full = conf_is_word(cf, "unicode", "full"),
+        .ambiguous_wide = conf_is_word(cf, "ambiguous", "2"),
         .binds = *binds,
         .n_binds = n,
     };

@@ -8,8 +8,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <wchar.h>
 
 #include <cmocka.h>
+
+#include "base/utf8.h"
 
 #include "base/utf8.h"
 
@@ -247,13 +250,36 @@ static void test_wrap_rows(void **state)
     rows_are("0123456789", 6, WRAP_CHAR, "012345/>6789/");
 }
 
+/* Widths that the font decides, and characters that join. */
+static void test_widths(void **state)
+{
+    (void)state;
+    static const char open[] = "a\xc2\xa7\xe2\x94\x80\xe2\x80\xa6z"; /* section, line, ellipsis */
+    assert_int_equal(text_cells(open, sizeof open - 1), 5);
+    assert_int_equal(utf8_cells(0xA7), 1);
+    utf8_set_ambiguous(2);
+    assert_int_equal(text_cells(open, sizeof open - 1), 8);
+    assert_int_equal(utf8_cells(0xA7), 2);
+    assert_int_equal(wcwidth(0xA7), 2); /* what curses is told */
+    assert_int_equal(utf8_cells('a'), 1);
+    assert_int_equal(utf8_cells(0x301), 0);
+    assert_int_equal(utf8_cells(0xFE0F), 0);
+    assert_int_equal(utf8_cells(0x6F22), 2);
+    assert_int_equal(text_fit(open, sizeof open - 1, 4), 3);
+    utf8_set_ambiguous(1);
+    assert_int_equal(wcwidth(0xA7), 1);
+    assert_true(text_joins(0x200D) && text_undrawn(0x200D));
+    assert_true(text_joins(0xFE0F) && text_undrawn(0xFE0F));
+    assert_true(!text_joins(0x200E) && text_undrawn(0x200E));
+}
+
 int main(void)
 {
     setlocale(LC_ALL, "C.UTF-8");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_filter),         cmocka_unit_test(test_cells),
-        cmocka_unit_test(test_flow_is_filter), cmocka_unit_test(test_wrap_rows),
-        cmocka_unit_test(test_wrap_property),
+        cmocka_unit_test(test_widths),    cmocka_unit_test(test_filter),
+        cmocka_unit_test(test_cells),     cmocka_unit_test(test_flow_is_filter),
+        cmocka_unit_test(test_wrap_rows), cmocka_unit_test(test_wrap_property),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
