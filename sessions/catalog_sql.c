@@ -27,7 +27,9 @@ int cat_fail(struct catalog *c, const char *doing, struct err *e)
         return err_set(e, code, "%s: cannot %s: it can only be read, because %s", c->path, doing,
                        c->fixed);
     }
-    return err_set(e, code, "%s: cannot %s: %s%s", c->path, doing, sqlite3_errmsg(c->db),
+    const int why = code == QE_IO ? sqlite3_system_errno(c->db) : 0;
+    return err_set(e, code, "%s: cannot %s: %s%s%s%s", c->path, doing, sqlite3_errmsg(c->db),
+                   why ? ": " : "", why ? strerror(why) : "",
                    code == QE_FORMAT ? " (quasar sessions verify --repair saves what can be read)"
                                      : "");
 }

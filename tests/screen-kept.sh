@@ -145,6 +145,34 @@ $fake sessions export 1 --format md >"$tmp/main" 2>&1
 grep -q 'on the second' "$tmp/main" || wrong "$(cat "$tmp/main")"
 result 'another branch opens beside, and both go on; the same one is gone to'
 
+# ---- who waits for whom ----
+again 200 60 --start new
+say 'the first of the panes'
+wait_for 'said20'
+key C-x
+key 3
+wait_for '▸\[2\]'
+say 'after it'
+wait_for '│ model  [0-9:]+  waiting for slot \(1 ahead\)'
+must '\[2\] waiting, 1 ahead'
+key C-x
+key 3
+wait_for '▸\[3\]'
+say 'the last'
+wait_for '│ model  [0-9:]+  waiting for slot \(2 ahead\)'
+must '\[2\] waiting, 1 ahead   \[3\] waiting, 2 ahead'
+must 'waiting for slot \(1 ahead\)'
+key C-x
+key o
+wait_for '▸\[1\]'
+key Escape
+wait_for '│ Answered\..*│ Answered\.'
+must_not 'waiting'
+wait_for '\[1\] idle   \[2\] idle   \[3\] idle'
+key C-d
+wait_for '^rc=0'
+result 'how many are before an answer that waits'
+
 # ---- another process ----
 again 100 30 --resume 1
 wait_for 'on the second'
@@ -153,6 +181,8 @@ first=$sock
 sock=quasar-second-$$-0 # the first one stays
 again 100 30 --start new
 key F4
+wait_for '^ conversations: '
+text question
 wait_for '^ > the first question .*elsewhere'
 key Enter
 wait_for "conversation 1 is open in another quasar \(process $owner\): the same key again"

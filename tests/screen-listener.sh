@@ -64,6 +64,14 @@ key C-d
 wait_for '^rc=0'
 result 'every size'
 
+begin 80 24 FAKE_REQUESTS=2
+key C-z
+wait_for '^ ?[0-9]+ requests? will freeze; \^Z again suspends'
+must '── idle'
+key C-d
+wait_for '^rc=0'
+result 'requests that are served are told of before they freeze'
+
 args=--ascii
 begin 80 24 NO_COLOR=1 FAKE_REQUESTS=2
 key F3

@@ -76,6 +76,7 @@ struct pane {
     int64_t leave_tip; /* the branch's last turn, where leave_to is a stored one; 0: as it stands */
     int64_t leave_to;  /* where the user goes once all is on disk; 0: stays */
     int64_t leave_asked; /* where to it was said that something is not */
+    bool sending;        /* a message waits for what was said to be written */
     bool stored_known;   /* CE_STORED came … */
     struct buf stored;   /* … with this */
 
@@ -224,6 +225,8 @@ void mouse_key(struct app *a, const struct key *k);
 /* submit.c: drafts */
 /* Enter: the draft is a command, or a message that is sent or queued. */
 void submit_draft(struct app *a);
+/* What could not be written was tried again because of it: sends it, or says why not. */
+void submit_settled(struct pane *p);
 /* Puts the last queued message into the composer, before what is written there. */
 void submit_take_back(struct app *a);
 /* Empties the composer; what was in it is in the history. */
@@ -237,6 +240,8 @@ void turn_enqueue(struct pane *p, struct message *m);
 /* Begins with the first message that waits, if that can be now. */
 void turn_send_queued(struct pane *p);
 void turn_stop(struct pane *p);
+/* Shows in the transcript how many are before the turn, if it waits. */
+void turn_wait(struct pane *p);
 /* What the conversation tells, for whichever pane it is. */
 void turn_event(struct app *a, const struct conv_event *ev);
 /* "14:02" */

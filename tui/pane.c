@@ -260,6 +260,10 @@ void pane_settle(struct pane *p)
     const int64_t to = p->leave_to;
     p->leave_to = 0;
     p->stored_known = false;
+    if (p->sending) {
+        submit_settled(p);
+        return;
+    }
     if (to == 0) {
         return; /* something was said meanwhile: the user stays */
     }

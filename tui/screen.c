@@ -426,6 +426,7 @@ void screen_draw(struct app *a)
             memset(&p->status.chat, 0, sizeof p->status.chat);
         } else {
             chat_view(p->chat, &p->status.chat);
+            turn_wait(p);
         }
     }
     views_sample(a);

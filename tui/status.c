@@ -49,7 +49,11 @@ void status_activity(const struct status *s, char out[96])
         snprintf(out, 96, "idle");
         break;
     case P_WAITING:
-        snprintf(out, 96, "waiting for the engine");
+        if (s->chat.ahead > 0) {
+            snprintf(out, 96, "waiting, %d ahead", s->chat.ahead);
+        } else {
+            snprintf(out, 96, "waiting for the engine");
+        }
         break;
     case P_PREFILL:
         status_count(s->done, a);
@@ -95,7 +99,11 @@ void status_activity_short(const struct status *s, char out[48])
         snprintf(out, 48, "idle");
         break;
     case P_WAITING:
-        snprintf(out, 48, "waiting");
+        if (s->chat.ahead > 0) {
+            snprintf(out, 48, "waiting, %d ahead", s->chat.ahead);
+        } else {
+            snprintf(out, 48, "waiting");
+        }
         break;
     case P_PREFILL:
         snprintf(out, 48, "prefill %.0f%%", s->total > 0 ? 100.0 * s->done / s->total : 0);

@@ -50,6 +50,33 @@ static bool settle_commands(struct app *a)
     return send;
 }
 
+/* Nothing is taken while what was said before cannot be written: that is tried first, and the
+ * answer decides (submit_settled). */
+static bool is_stuck(struct pane *p)
+{
+    struct view_chat v;
+    chat_view(p->chat, &v);
+    if (!v.stuck || p->in_turn) {
+        return false;
+    }
+    p->leave_to = 0;
+    p->sending = true;
+    chat_flush(p->chat);
+    return true;
+}
+
+void submit_settled(struct pane *p)
+{
+    struct app *a = p->app;
+    p->sending = false;
+    if (p->stored.len > 0) {
+        app_note(a, R_BAD, "not sent: %s; what was said is kept in memory until it can be written",
+                 p->stored.data);
+    } else if (p == a->cur) {
+        submit_draft(a);
+    }
+}
+
 void submit_draft(struct app *a)
 {
     if (!settle_commands(a)) {
@@ -64,7 +91,7 @@ void submit_draft(struct app *a)
     }
     if (i == m.full.len) {
         message_free(&m);
-        if (a->cur->held && !a->cur->in_turn) {
+        if (a->cur->held && !a->cur->in_turn && !is_stuck(a->cur)) {
             a->cur->held = false;
             turn_send_queued(a->cur);
         }
@@ -82,6 +109,10 @@ void submit_draft(struct app *a)
         } else {
             composer_set(a->cur->composer, m.full.data, m.full.len);
         }
+        message_free(&m);
+        return;
+    }
+    if (is_stuck(a->cur)) {
         message_free(&m);
         return;
     }

@@ -106,6 +106,42 @@ void transcript_model(struct transcript *t, const char *clock)
     b->open = true;
 }
 
+/* Takes a block out; what is after it moves up. */
+static void take_out(struct transcript *t, size_t i)
+{
+    block_free(t->block[i]);
+    memmove(t->block + i, t->block + i + 1, (t->n - i - 1) * sizeof(struct block *));
+    t->n--;
+    t->selected = t->selected >= (int)i ? -1 : t->selected;
+    t->top_row = t->top_block == i ? 0 : t->top_row;
+    t->top_block -= t->top_block > i || (t->top_block == t->n && t->n > 0);
+    t->seen_row = t->seen_block == i ? 0 : t->seen_row;
+    t->seen_block -= t->seen_block > i || (t->seen_block == t->n && t->n > 0);
+    t->has_hit = false;
+}
+
+void transcript_wait(struct transcript *t, const char *clock, int ahead)
+{
+    size_t i = t->n;
+    while (i > 0 && !t->block[i - 1]->waiting) {
+        i--;
+    }
+    if (ahead <= 0) {
+        if (i > 0) {
+            take_out(t, i - 1);
+        }
+        return;
+    }
+    struct block *b = i > 0 ? t->block[i - 1] : push(t, B_NOTICE, clock);
+    char words[48];
+    snprintf(words, sizeof words, "waiting for slot (%d ahead)", ahead);
+    if (!b->waiting || strcmp(b->note, words) != 0) {
+        b->waiting = true;
+        snprintf(b->note, sizeof b->note, "%s", words);
+        block_stale(b);
+    }
+}
+
 void transcript_thought(struct transcript *t, const char *p, size_t n)
 {
     struct block *b = growing(t);

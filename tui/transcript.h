@@ -27,6 +27,9 @@ void transcript_user(struct transcript *t, const char *clock, const struct buf *
                      const struct buf *full);
 /* Opens a model block; text goes to it until transcript_end. */
 void transcript_model(struct transcript *t, const char *clock);
+/* An answer that has not begun says so under its clock: how many others must end before it.
+ * 0: it waits no more. */
+void transcript_wait(struct transcript *t, const char *clock, int ahead);
 void transcript_thought(struct transcript *t, const char *p, size_t n);
 /* The thought is over (or, live: still growing): what its one line says. */
 void transcript_thought_facts(struct transcript *t, bool over, double seconds, int tokens);

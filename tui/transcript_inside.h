@@ -17,6 +17,7 @@ struct block {
     struct md *answer;  /* B_MODEL */
     long message;       /* its number in the conversation; -1: none */
     bool open;          /* still growing */
+    bool waiting;       /* B_NOTICE: the place of an answer that has not begun */
     bool thought_over;
     bool unfolded;
     double thought_s;

@@ -69,6 +69,12 @@ static void header(struct text_rows *out, const struct theme *th, const struct b
             }
         }
     }
+    if (b->waiting) {
+        snprintf(s, sizeof s, "  %.80s", b->note);
+        if (out->cells + text_cells(s, strlen(s)) <= width) {
+            text_rows_puts(out, R_DIM | TEXT_DECOR, s);
+        }
+    }
     text_rows_end(out, true);
 }
 
@@ -100,6 +106,10 @@ void block_layout(struct block *b, const struct theme *th, int width)
     case B_NOTICE: {
         struct text_prefix pre = {0};
         struct text_flow f = {0};
+        if (b->waiting) {
+            header(&b->head, th, b, width);
+            break;
+        }
         text_prefix_push(&pre, R_TEXT, " ");
         text_flow_add(&f, (uint16_t)b->note_role, b->shown.data, b->shown.len,
                       th->ascii || !th->utf8);

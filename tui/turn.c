@@ -59,6 +59,15 @@ void turn_send_queued(struct pane *p)
     if (p->n_queue == 0 || p->in_turn || p->held) {
         return;
     }
+    struct view_chat v;
+    chat_view(p->chat, &v);
+    if (v.stuck) {
+        p->held = true;
+        transcript_notice(p->transcript, R_WARN,
+                          "nothing more is sent until what was said can be written to the disk; "
+                          "Enter tries again");
+        return;
+    }
     struct message m = p->queue[0];
     p->n_queue--;
     memmove(p->queue, p->queue + 1, p->n_queue * sizeof *p->queue);
@@ -86,6 +95,14 @@ void turn_stop(struct pane *p)
     }
 }
 
+void turn_wait(struct pane *p)
+{
+    char at[8];
+    const bool waits = p->in_turn && !p->begun && p->status.phase == P_WAITING;
+    turn_clock(at, clock_wall());
+    transcript_wait(p->transcript, at, waits ? p->status.chat.ahead : 0);
+}
+
 static double since(int64_t t)
 {
     return clock_seconds(app_now() - t);
@@ -97,6 +114,7 @@ static void open_block(struct pane *p)
     if (!p->begun) {
         char at[8];
         p->begun = true;
+        transcript_wait(p->transcript, "", 0);
         turn_clock(at, clock_wall());
         transcript_model(p->transcript, at);
     }
@@ -140,6 +158,7 @@ static void end_turn(struct pane *p, const struct conv_event *ev)
         thought_facts(p, true);
         p->thinking = false;
     }
+    transcript_wait(p->transcript, "", 0);
     if (p->begun) {
         transcript_end(p->transcript, role, what);
     } else if (what[0]) {

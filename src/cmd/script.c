@@ -14,6 +14,7 @@
 #include "cmd/scriptfile.h"
 #include "format/container.h"
 #include "tokenizer/tokenizer.h"
+#include "sessions/catalog_fault.h"
 
 #define FILE_MAX ((size_t)64 << 20)
 
@@ -280,6 +281,9 @@ int script_open(const struct conf *cf, const char *model, struct script **out, s
     }
     if (f->disk_at > 0) {
         io_fault_set(f->disk_at, f->disk_errno);
+    }
+    if (f->catalog_at > 0) {
+        catalog_fault_set(f->catalog_at, f->catalog_errno, f->catalog_times);
     }
     s->be = (struct be_script){.answers = s->answers,
                                .n_answers = (int)f->n_answers,

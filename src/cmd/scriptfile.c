@@ -405,20 +405,51 @@ static int on_disk(struct reader *r, char *rest)
     return rc;
 }
 
+/* catalogue N kill|full|error|readonly [TIMES|on] */
+static int on_catalogue(struct reader *r, char *rest)
+{
+    static const struct {
+        const char *name;
+        int code;
+    } ways[] = {{"kill", 0}, {"full", ENOSPC}, {"error", EIO}, {"readonly", EROFS}};
+    long n = 0, times = 1;
+    int rc = number(r, "the number of the write", word(&rest), 1, 1000000, &n);
+    const char *how = word(&rest);
+    size_t k = 0;
+    while (k < 4 && strcmp(how, ways[k].name) != 0) {
+        k++;
+    }
+    if (rc == 0 && k == 4) {
+        rc = wrong(r, "a write ends in kill, full, error or readonly, not \"%.40s\"", how);
+    }
+    if (rc == 0 && strcmp(rest, "on") == 0) {
+        times = 0;
+    } else if (rc == 0 && rest[0]) {
+        rc = number(r, "how many writes fail", rest, 1, 1000000, &times);
+    }
+    if (rc == 0) {
+        r->s->catalog_at = (unsigned)n;
+        r->s->catalog_times = (unsigned)times;
+        r->s->catalog_errno = ways[k].code;
+    }
+    return rc;
+}
+
 static const struct {
     const char *name;
     int (*fn)(struct reader *r, char *rest);
     bool of_answer; /* stands behind an answer only */
     bool alone;     /* takes nothing */
 } statements[] = {
-    {"answer", on_answer, false, false},   {"clock", on_clock, false, false},
-    {"control", on_control, false, false}, {"disk", on_disk, false, false},
-    {"fail", on_fail, true, false},        {"forever", on_forever, true, true},
-    {"hold", on_hold, true, false},        {"load", on_load, false, false},
-    {"pause", on_pause, true, false},      {"prefill", on_prefill, false, false},
-    {"repeat", on_repeat, true, false},    {"report", on_report, false, false},
-    {"round", on_round, false, false},     {"text", on_text, true, false},
-    {"thought", on_thought, true, false},  {"tool", on_tool, true, false},
+    {"answer", on_answer, false, false},   {"catalogue", on_catalogue, false, false},
+    {"clock", on_clock, false, false},     {"control", on_control, false, false},
+    {"disk", on_disk, false, false},       {"fail", on_fail, true, false},
+    {"forever", on_forever, true, true},   {"hold", on_hold, true, false},
+    {"load", on_load, false, false},       {"pause", on_pause, true, false},
+    {"prefill", on_prefill, false, false}, {"repeat", on_repeat, true, false},
+    {"report", on_report, false, false},   {"round", on_round, false, false},
+    {"text", on_text, true, false},        {"thought", on_thought, true, false},
+    {"tool", on_tool, true, false},
 };
 
 static int statement(struct reader *r, char *line)

@@ -39,9 +39,11 @@ struct scriptfile {
     int64_t load_ns;
     int load_steps;
     char *load_fails;
-    int64_t prefill_ns; /* a token */
-    unsigned disk_at;   /* this disk call from the start fails, 0: none … */
-    int disk_errno;     /* … with this error; 0: the program is killed there */
+    int64_t prefill_ns;                 /* a token */
+    unsigned disk_at;                   /* this disk call from the start fails, 0: none … */
+    int disk_errno;                     /* … with this error; 0: the program is killed there */
+    unsigned catalog_at, catalog_times; /* the same of the catalogue's writes, so many; 0: all */
+    int catalog_errno;
     struct script_round *rounds;
     size_t n_rounds, cap_rounds;
     struct scriptfile_answer *answers; /* at least one */

@@ -55,6 +55,7 @@ struct turn {
     json_t *tools;
     struct split split;
     bool splitting;
+    bool started;          /* the job left the scheduler's queue */
     struct split_out said; /* everything so far */
     size_t posted_thought, posted_text, posted_calls, posted_logprobs;
     struct tok_ids ids;

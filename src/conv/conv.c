@@ -401,6 +401,7 @@ static void retry_records(struct conv *c)
     for (size_t i = 0; i < c->n_chats; i++) {
         if (!chat_working(c->chats[i])) {
             (void)record_flush(&c->record, &c->chats[i]->record);
+            conv_record_news(c, c->chats[i]);
         }
     }
 }
@@ -794,6 +795,14 @@ static int too_long(size_t n, struct err *e)
 
 int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
 {
+    struct view_chat v;
+    chat_view(t, &v);
+    if (v.stuck) {
+        chat_flush(t); /* the next one may be taken */
+        return err_set(e, QE_IO,
+                       "what was said before cannot be written to the disk; it is kept in memory, "
+                       "and nothing more is taken until it can");
+    }
     return n > CHAT_TEXT_MAX ? too_long(n, e) : chat_ask(t, input_create(t, IN_SEND, text, n), e);
 }
 

@@ -165,6 +165,8 @@ void chat_free(struct chat *t);
  * CHAT_TEXT_MAX; one that does not fit the window ends with CE_R_ERROR. A turn
  * that ends without a word of an answer leaves the conversation as it was. */
 #define CHAT_TEXT_MAX (16 << 20)
+/* QE_IO: what was said before cannot be written (view_chat.stuck); it is tried again at once, and
+ * CE_STORED tells. */
 int chat_send(struct chat *t, const char *text, size_t n, struct err *e);
 /* Replaces the conversation by a JSON array of messages and queues the answer to
  * it. tools: JSON array of tool definitions, or NULL. */

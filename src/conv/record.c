@@ -249,6 +249,9 @@ static bool write_rows(struct record *r, struct record_chat *c)
     if (rc < 0) {
         tell_failure(r, &e);
     } else {
+        if (r->failing) {
+            buf_adds(&r->notice, "what was kept in memory is saved now\n");
+        }
         r->failing = false;
         c->saved_at = clock_now(clock_main());
         if (c->leaf) {
@@ -387,6 +390,11 @@ void record_rewind(struct record *r, struct record_chat *c, size_t back)
     }
     c->last = p.n > back ? p.id[p.n - 1 - back] : 0;
     free(p.id);
+}
+
+bool record_stuck(const struct record *r, const struct record_chat *c)
+{
+    return r->store && r->failing && c->rows;
 }
 
 bool record_flush(struct record *r, struct record_chat *c)

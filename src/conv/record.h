@@ -57,6 +57,8 @@ void record_answer(struct record *r, struct record_chat *c, const struct catalog
 int64_t record_done(struct record *r, struct record_chat *c, bool kept);
 /* Goes back by so many turns: what is said next follows the one before them. */
 void record_rewind(struct record *r, struct record_chat *c, size_t back);
+/* What was said waits in memory because it cannot be written. */
+bool record_stuck(const struct record *r, const struct record_chat *c);
 /* Tries again what could not be written; true when nothing is left. */
 bool record_flush(struct record *r, struct record_chat *c);
 /* Begins the conversation where there is none, so that something can be kept with it. */

@@ -86,9 +86,11 @@ void chat_publish(struct chat *t)
     const struct turn *u = &t->turn;
     v->busy = u->in != NULL || t->inputs != NULL;
     v->saved = t->record.saved;
+    v->stuck = record_stuck(&t->conv->record, &t->record);
     v->saved_at = t->record.saved_at;
     v->conversation = t->record.conv;
     v->turn = record_place(&t->record);
+    v->ahead = u->job && !u->started ? sched_ahead(t->conv->sched, u->job) : 0;
     if (u->job) {
         v->output_tokens = (int)u->ids.n;
         v->context_used = v->prompt_tokens + v->output_tokens;
@@ -619,6 +621,7 @@ static void turn_step(struct chat *t)
         news = true;
         switch (ev.kind) {
         case JE_STARTED:
+            u->started = true;
             u->cached = ev.done;
             t->figures.cached_tokens = ev.done;
             post_prefill(t, ev.done, ev.total);

@@ -31,11 +31,12 @@ struct sched {
     char *path, *isa;
     struct sched_opts opts;
 
-    pthread_mutex_t lock; /* queue, asked, quit */
+    pthread_mutex_t lock; /* queue, asked, quit, full */
     pthread_cond_t work;
     struct queue queue;
     struct transfer *asked; /* latest first */
     bool quit;
+    bool full; /* no more jobs can run, whichever they are */
 
     /* loading: written by the engine thread before state's release */
     atomic_int state;
@@ -459,6 +460,7 @@ static bool take_in(struct sched *s)
         }
         s->count.waiting = (int)s->queue.n;
         publish(s);
+        s->full = s->count.running >= s->n_run;
         more = s->count.running == 0 && !s->moving && !reuse_moving(&s->reuse);
         if (more && s->queue.n == 0 && !s->asked && !s->quit) {
             pthread_mutex_unlock(&s->lock);
@@ -811,6 +813,20 @@ int sched_import(struct sched *s, struct live *l, const int32_t *ids, size_t n_i
         memcpy(t->ids, ids, n_ids * sizeof *t->ids);
     }
     return ask_transfer(s, t, out, e);
+}
+
+int sched_ahead(struct sched *s, const struct job *j)
+{
+    int before = 0;
+    bool found = false;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->queue.n && !found; i++) {
+        found = s->queue.v[i] == j;
+        before += !found && !is_cancelled(NULL, s->queue.v[i]);
+    }
+    const bool full = s->full;
+    pthread_mutex_unlock(&s->lock);
+    return found && full ? before + 1 : 0;
 }
 
 struct sched_counters sched_counters(const struct sched *s)

@@ -199,6 +199,9 @@ int sched_check_length(const struct sched *s, size_t n_prompt, struct err *e);
  * that cannot be (the message says which). */
 int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out, struct err *e);
 
+/* How many jobs must end, at least, before this one can start: those that wait before it, and
+ * the first of those that run. 0: it runs, or it is not for others that it waits. Any thread. */
+int sched_ahead(struct sched *s, const struct job *j);
 /* The next event; false when there is none now. One thread per job. Tokens are
  * never dropped and come in order; JE_PREFILL may be. */
 bool job_next(struct job *j, struct job_event *ev);

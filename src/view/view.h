@@ -19,6 +19,7 @@ struct view_model {
 
 struct view_chat {
     bool busy;
+    int ahead;         /* how many must end before its turn can begin; 0: none, or not known */
     int context_used;  /* tokens of this conversation */
     int prompt_tokens; /* of the running or last turn */
     int cached_tokens; /* of those, not computed again */
@@ -27,6 +28,7 @@ struct view_chat {
     double tok_s;         /* output tokens per second of decoding, this turn */
     double ttft_s;        /* from chat_send to the first token */
     bool saved;           /* the transcript is on disk up to the last finished turn */
+    bool stuck;           /* what was said cannot be written now: nothing more is taken */
     bool state_saved;     /* and so is the engine's state */
     int64_t saved_at;     /* when something was written last, of the real clock; 0: never */
     int64_t conversation; /* its number in the catalogue; 0: none */

@@ -309,6 +309,9 @@ static void queue_overflow_is_busy(void **state)
     }
     assert_int_equal(rc, QE_BUSY);
     assert_int_equal(n, 4); /* one runs, three wait */
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(sched_ahead(s, jobs[i]), i);
+    }
     assert_non_null(strstr(e.msg, "3 requests already wait"));
     /* A waiting one that is cancelled makes room and ends. */
     job_cancel(jobs[2]);
@@ -461,6 +464,9 @@ static void screen_has_a_slot(void **state)
     usleep(20000);
     assert_int_equal(sched_counters(s).running, 2);
     assert_int_equal(sched_counters(s).waiting, 3);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(sched_ahead(s, jobs[i]), 0); /* not for others: the slot is kept */
+    }
     spec.screen = true;
     spec.max_tokens = 5;
     assert_int_equal(sched_submit(s, &spec, &jobs[5], NULL), 0);

@@ -97,6 +97,9 @@ static void test_refused(void **state)
     refused("control c\nreport r\nanswer\n", "needs a virtual clock");
     refused("disk 0 kill\nanswer\n", "from 1 to");
     refused("disk 1 burn\nanswer\n", "kill, full or error");
+    refused("catalogue 0 kill\nanswer\n", "from 1 to");
+    refused("catalogue 1 burn\nanswer\n", "kill, full, error or readonly");
+    refused("catalogue 1 full of\nanswer\n", "how many writes fail");
     refused("answer\nfail badly\n", "device, memory or nan");
     refused(
         "answer\nrepeat 1000000 0123456789012345678901234567890123456789012345678901234567890\n",
