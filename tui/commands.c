@@ -366,11 +366,14 @@ static void think(struct app *a, const char *what)
 {
     if (strcmp(what, "on") == 0 || strcmp(what, "off") == 0) {
         set(a, "think", what);
+    } else if (strncmp(what, "budget", 6) == 0 && (what[6] == ' ' || what[6] == 0)) {
+        what += 6 + strspn(what + 6, " ");
+        set(a, "think-budget", what[0] && strcmp(what, "off") != 0 ? what : "default");
     } else if (strcmp(what, "show") == 0 || strcmp(what, "hide") == 0) {
         transcript_show_thoughts(a->cur->transcript, what[0] == 's');
         app_note(a, R_GOOD, "thoughts are %s", what[0] == 's' ? "shown" : "folded");
     } else {
-        app_note(a, R_WARN, "usage: /think on, off, show or hide");
+        app_note(a, R_WARN, "usage: /think on, off, budget N, show or hide");
     }
 }
 

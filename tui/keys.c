@@ -270,7 +270,7 @@ static const struct key_action table[] = {
      0,
      {NULL},
      "/think",
-     "on|off|show|hide",
+     "on|off|budget N|show|hide",
      "think before answering; show thoughts"},
     {ACT_SET,
      "set",

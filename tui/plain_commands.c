@@ -374,6 +374,11 @@ static bool do_system(struct plain *p, char *args)
 
 static bool do_think(struct plain *p, char *args)
 {
+    if (strncmp(args, "budget", 6) == 0 && (args[6] == ' ' || args[6] == 0)) {
+        args += 6 + strspn(args + 6, " ");
+        set(p, "think-budget", args[0] && strcmp(args, "off") != 0 ? args : "default");
+        return true;
+    }
     set(p, "think", args);
     return true;
 }

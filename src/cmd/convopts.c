@@ -125,6 +125,10 @@ int convopts_from(const struct conf *cf, struct conv_opts *o, struct convopts *s
     o->template = conf_str(cf, "template");
     o->effort = conf_str(cf, "effort");
     o->think = tristate(cf, "think");
+    o->think_budget = (int)conf_int(cf, "think-budget", -1);
+    o->strict_calls =
+        conf_str(cf, "tool-calls") && strcmp(conf_str(cf, "tool-calls"), "strict") == 0;
+    o->tool_misses = conf_str(cf, "tool-misses");
     o->preserve = conf_str(cf, "preserve-thinking") ? conf_flag(cf, "preserve-thinking") : -1;
     o->system = conf_str(cf, "system");
     o->temp = conf_num(cf, "temp", NAN);

@@ -105,6 +105,23 @@ static json_t *without_volatile(json_t *m)
     return copy;
 }
 
+/* The text of a string or of the parts of an array. */
+static void add_text(const json_t *content, struct buf *out)
+{
+    size_t i = 0;
+    const json_t *part = NULL;
+    if (json_is_string(content)) {
+        buf_add(out, json_string_value(content), json_string_length(content));
+    }
+    json_array_foreach((json_t *)(uintptr_t)content, i, part)
+    {
+        const json_t *t = json_is_string(part) ? part : json_object_get(part, "text");
+        if (json_is_string(t)) {
+            buf_add(out, json_string_value(t), json_string_length(t));
+        }
+    }
+}
+
 static bool is_role(const json_t *m, const char *role)
 {
     const char *r = json_string_value(json_object_get(m, "role"));
@@ -189,6 +206,67 @@ static int check_roles(const json_t *messages, struct err *e)
     return 0;
 }
 
+/* Of other templates than the demo's: the system messages at the start are one; later ones stay
+ * where they are, as what the user's side adds. Developers' messages count as system messages. New
+ * reference. */
+static json_t *with_one_system(const json_t *messages)
+{
+    json_t *all = json_array();
+    struct buf text = BUF_INIT;
+    size_t i = 0;
+    bool leading = true, any = false;
+    json_t *m = NULL;
+    json_array_foreach((json_t *)(uintptr_t)messages, i, m)
+    {
+        const bool system = is_role(m, "system") || is_role(m, "developer");
+        if (!system && leading && any) {
+            json_array_append_new(all,
+                                  json_pack("{s:s, s:o}", "role", "system", "content",
+                                            json_str_lossy(text.data ? text.data : "", text.len)));
+        }
+        if (!system) {
+            leading = false;
+            json_array_append(all, m);
+            continue;
+        }
+        if (!leading) {
+            buf_truncate(&text, 0);
+            buf_adds(&text, "<system-reminder>\n");
+        } else if (text.len > 0) {
+            buf_adds(&text, "\n\n");
+        }
+        any = true;
+        add_text(json_object_get(m, "content"), &text);
+        if (!leading) {
+            buf_adds(&text, "\n</system-reminder>");
+            json_array_append_new(all, json_pack("{s:s, s:o}", "role", "user", "content",
+                                                 json_str_lossy(text.data, text.len)));
+        }
+    }
+    if (leading && any) {
+        json_array_append_new(all, json_pack("{s:s, s:o}", "role", "system", "content",
+                                             json_str_lossy(text.data ? text.data : "", text.len)));
+    }
+    buf_free(&text);
+    return all;
+}
+
+/* Tools that are shown later, where the conversation names them, are not among those at its
+ * start. New reference; NULL: none. */
+static json_t *shown_tools(const json_t *tools)
+{
+    json_t *some = tools ? json_array() : NULL;
+    size_t i = 0;
+    json_t *def = NULL;
+    json_array_foreach((json_t *)(uintptr_t)tools, i, def)
+    {
+        if (!json_is_true(json_object_get(def, "defer_loading"))) {
+            json_array_append(some, def);
+        }
+    }
+    return some;
+}
+
 int prompt_messages(const struct prompt *p, const json_t *messages, const json_t *tools,
                     const struct settings *s, struct tok_ids *ids, struct prompt_shape *shape,
                     struct err *e)
@@ -209,9 +287,15 @@ int prompt_messages(const struct prompt *p, const json_t *messages, const json_t
         .effort = s->effort,
         .generation_prompt = true,
     };
-    json_t *all = with_system(messages, s->system);
+    json_t *all = with_system(messages, s->system), *shown = shown_tools(tools);
+    if (p->kind != TPL_DEMO) {
+        json_t *one = with_one_system(all);
+        json_decref(all);
+        all = one;
+    }
     struct rendered r = {0};
-    rc = template_render(all, tools, &o, &r, e);
+    rc = template_render(all, shown, &o, &r, e);
+    json_decref(shown);
     if (rc == 0) {
         shape->opens_thought = r.opens_thought;
         shape->opens_call = o.opens_call;

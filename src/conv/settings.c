@@ -203,6 +203,7 @@ static const struct int_key {
     {"top-k", offsetof(struct settings, top_k), -1, -2},
     {"max-tokens", offsetof(struct settings, max_tokens), 1, -1},
     {"min-tokens", offsetof(struct settings, min_tokens), 0, 0},
+    {"think-budget", offsetof(struct settings, think_budget), 0, -1},
 };
 #define N_NUMS (sizeof num_keys / sizeof *num_keys)
 #define N_INTS (sizeof int_keys / sizeof *int_keys)
@@ -280,7 +281,8 @@ int settings_set(struct settings *s, const char *key, const char *value, struct 
     }
     return err_set(e, QE_USAGE,
                    "there is no setting \"%s\"; there are temp, top-k, top-p, min-p, presence, "
-                   "frequency, repetition, seed, max-tokens, min-tokens, think, effort, system",
+                   "frequency, repetition, seed, max-tokens, min-tokens, think, think-budget, "
+                   "effort, system",
                    key);
 }
 
@@ -316,6 +318,7 @@ bool settings_get(const struct settings *s, const char *key, char out[64])
     } ints[] = {{"top-k", s->top_k, -2},
                 {"max-tokens", s->max_tokens, -1},
                 {"min-tokens", s->min_tokens, 0},
+                {"think-budget", s->think_budget, -1},
                 {"seed", s->seed, -1}};
     out[0] = 0;
     for (size_t i = 0; i < sizeof nums / sizeof *nums; i++) {

@@ -258,6 +258,9 @@ static void figures(struct answer *a, const struct chat_result *const *all)
     struct view_request *v = &a->view;
     struct view_chat c;
     ask_totals(a->ask, all, a->ask->n, &v->input, &v->cached, &v->output);
+    for (int i = 0; i < a->ask->n; i++) {
+        a->ask->reasoning += all[i]->thought_tokens;
+    }
     chat_view(a->choice[0].chat, &c);
     v->prefill_s = all[0]->prefill_s;
     v->decode_s = all[0]->decode_s;

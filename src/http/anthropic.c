@@ -20,6 +20,33 @@ static void wrong_image(struct fields *f, size_t i)
     fields_wrong(f, "messages", "%zu has an image or a document: this model reads text only", i);
 }
 
+/* A tool as the template shows it. */
+static json_t *definition(const json_t *t)
+{
+    return json_pack("{s:s, s:{s:s, s:s, s:O}}", "type", "function", "function", "name",
+                     field_str(t, "name"), "description", field_str(t, "description"), "parameters",
+                     json_object_get(t, "input_schema"));
+}
+
+/* A tool that was held back is told where the conversation comes to it, so that the tools at its
+ * start stay the same. */
+static void add_reference(const struct fields *f, const char *name, struct buf *out)
+{
+    size_t i = 0;
+    const json_t *t = NULL;
+    buf_printf(out, "%sThe tool %s can be called now.", out->len ? "\n" : "", name);
+    json_array_foreach((json_t *)(uintptr_t)json_object_get(f->o, "tools"), i, t)
+    {
+        if (strcmp(field_str(t, "name"), name) == 0 && json_object_get(t, "input_schema")) {
+            json_t *def = definition(t);
+            buf_addc(out, '\n');
+            json_write(def, out);
+            json_decref(def);
+            return;
+        }
+    }
+}
+
 /* The text of a string or of the text blocks of an array. result: of a tool, whose pictures the
  * user may not even know of: the model is told that there was one. */
 static void add_text(const json_t *content, size_t i, bool result, struct fields *f,
@@ -40,8 +67,7 @@ static void add_text(const json_t *content, size_t i, bool result, struct fields
         if (json_is_string(text)) {
             buf_add(out, json_string_value(text), json_string_length(text));
         } else if (field_is(b, "tool_reference")) {
-            buf_printf(out, "%sThe tool %s can be called now.", out->len ? "\n" : "",
-                       field_str(b, "tool_name"));
+            add_reference(f, field_str(b, "tool_name"), out);
         } else if (result && (field_is(b, "image") || field_is(b, "document"))) {
             buf_printf(out, "%s[The tool gave %s %s, which you cannot see: you read text only.]",
                        out->len ? "\n" : "", field_is(b, "image") ? "an" : "a",
@@ -195,7 +221,7 @@ static void take_messages(struct ask *a, struct fields *f)
     json_decref(list);
 }
 
-/* Tools that the model can see: with a schema, and not held back for later. */
+/* Tools that the model can call: those with a schema. Some are held back for later. */
 static void take_tools(struct ask *a, struct fields *f)
 {
     const json_t *in = fields_tools(f, NULL, "input_schema");
@@ -206,13 +232,14 @@ static void take_tools(struct ask *a, struct fields *f)
     json_array_foreach((json_t *)(uintptr_t)in, i, t)
     {
         json_t *schema = json_object_get(t, "input_schema");
-        if (!schema || json_is_true(json_object_get(t, "defer_loading"))) {
+        if (!schema) {
             continue;
         }
-        json_array_append_new(list,
-                              json_pack("{s:s, s:{s:s, s:s, s:O}}", "type", "function", "function",
-                                        "name", field_str(t, "name"), "description",
-                                        field_str(t, "description"), "parameters", schema));
+        json_t *def = definition(t);
+        if (json_is_true(json_object_get(t, "defer_loading"))) {
+            json_object_set_new(def, "defer_loading", json_true());
+        }
+        json_array_append_new(list, def);
     }
     choice_take(a, f, list);
     json_decref(list);

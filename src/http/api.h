@@ -42,6 +42,7 @@ struct ask {
     struct buf messages, tools;
     struct buf allowed;           /* q.calls.allowed */
     struct buf form;              /* the text of q.form */
+    int reasoning;                /* tokens of the thoughts of all choices, once they ended */
     int roles[VR_COUNT], n_tools; /* of them */
     struct conv_bias *bias;
     const char **stop;

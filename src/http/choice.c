@@ -2,8 +2,9 @@
 #include "config.h"
 #include "http/choice.h"
 
-#include <limits.h>
 #include <string.h>
+
+#define BUDGET_MOST (1 << 20)
 
 /* ---- tools ---- */
 
@@ -153,7 +154,7 @@ static void take_budget(struct ask *a, struct fields *f, const json_t *o, const 
         return;
     }
     const double most = json_number_value(v);
-    a->q.think_budget = most >= INT_MAX ? INT_MAX : (int)most;
+    a->q.think_budget = most >= BUDGET_MOST ? BUDGET_MOST : (int)most;
     if (a->q.think_budget == 0) {
         a->q.think = 0;
     }

@@ -280,6 +280,24 @@ static void write_engine(struct buf *out, const struct conv *c, const char *mode
     write_spec(out, &l.spec, model);
 }
 
+static void write_tools(struct buf *out, const struct conv *c, const char *name)
+{
+    struct view_tools t;
+    char more[48];
+    conv_view_tools(c, &t);
+    head(out, "quasar:tool_calls_landed_total", "counter", "Tool calls that were found");
+    sample(out, "quasar:tool_calls_landed_total", name, "", (double)t.landed);
+    head(out, "quasar:tool_calls_shape_total", "counter",
+         "Tool calls by their shape; 0a and 0b are as taught, others were rescued");
+    for (int i = 0; i < t.n; i++) {
+        snprintf(more, sizeof more, ",shape=\"%s\"", t.shape[i].mode);
+        sample(out, "quasar:tool_calls_shape_total", name, more, (double)t.shape[i].calls);
+    }
+    head(out, "quasar:tool_calls_missed_total", "counter",
+         "Answers with marks of tool calls that were none");
+    sample(out, "quasar:tool_calls_missed_total", name, "", (double)t.missed);
+}
+
 void metrics_write(struct metrics *m, const struct conv *c, struct buf *out)
 {
     struct view_model v;
@@ -290,6 +308,7 @@ void metrics_write(struct metrics *m, const struct conv *c, struct buf *out)
     label(v.name, &model);
     const char *name = model.data ? model.data : "";
     write_engine(out, c, name);
+    write_tools(out, c, name);
     pthread_mutex_lock(&m->lock);
     head(out, "vllm:request_success_total", "counter", "Answers by how they ended");
     for (size_t i = 0; i < REASONS; i++) {

@@ -28,11 +28,12 @@ static void take_common(struct ask *a, struct fields *f)
     }
 }
 
-static json_t *usage(int input, int cached, int output)
+static json_t *usage(const struct ask *a, int input, int cached, int output)
 {
-    return json_pack("{s:i, s:i, s:i, s:{s:i}}", "prompt_tokens", input, "completion_tokens",
-                     output, "total_tokens", input + output, "prompt_tokens_details",
-                     "cached_tokens", cached);
+    return json_pack("{s:i, s:i, s:i, s:{s:i}, s:{s:i}}", "prompt_tokens", input,
+                     "completion_tokens", output, "total_tokens", input + output,
+                     "prompt_tokens_details", "cached_tokens", cached, "completion_tokens_details",
+                     "reasoning_tokens", a->reasoning);
 }
 
 static const char *finish(const struct chat_result *r)
@@ -93,13 +94,34 @@ static void done(const struct ask *a, const char *object, int input, int cached,
 {
     if (a->usage) {
         json_t *o = chunk(a, object, json_array());
-        json_object_set_new(o, "usage", usage(input, cached, output));
+        json_object_set_new(o, "usage", usage(a, input, cached, output));
         sse_event(NULL, o, out);
     }
     buf_adds(out, "data: [DONE]\n\n");
 }
 
 /* ---- chat completions ---- */
+
+/* Arguments that an earlier answer got wrong, and that are no object, as one with a text. */
+static void mend_calls(json_t *m)
+{
+    size_t i = 0;
+    json_t *call = NULL;
+    json_array_foreach(json_object_get(m, "tool_calls"), i, call)
+    {
+        json_t *fn = json_object_get(call, "function");
+        const json_t *args = json_object_get(fn, "arguments");
+        if (!json_is_string(args) || json_string_length(args) == 0) {
+            continue;
+        }
+        json_t *o =
+            json_loadb(json_string_value(args), json_string_length(args), JSON_ALLOW_NUL, NULL);
+        if (!json_is_object(o)) {
+            json_object_set_new(fn, "arguments", json_pack("{s:O}", "arguments", args));
+        }
+        json_decref(o);
+    }
+}
 
 /* Messages as the template reads them: a call's result whatever its role is called. */
 static void take_messages(struct ask *a, struct fields *f)
@@ -117,6 +139,7 @@ static void take_messages(struct ask *a, struct fields *f)
         if (role && strcmp(role, "function") == 0) {
             json_object_set_new(m, "role", json_string("tool"));
         }
+        mend_calls(m);
     }
     ask_messages(a, list);
 }
@@ -293,7 +316,7 @@ static void chat_whole(const struct ask *a, const struct chat_result *const *r, 
         json_array_append_new(choices, c);
     }
     json_t *o = chunk(a, "chat.completion", choices);
-    json_object_set_new(o, "usage", usage(input, cached, output));
+    json_object_set_new(o, "usage", usage(a, input, cached, output));
     json_write_exact(o, out);
     json_decref(o);
 }
@@ -499,7 +522,7 @@ static void completion_whole(const struct ask *a, const struct chat_result *cons
         buf_free(&b);
     }
     json_t *o = chunk(a, "text_completion", choices);
-    json_object_set_new(o, "usage", usage(input, cached, output));
+    json_object_set_new(o, "usage", usage(a, input, cached, output));
     json_write_exact(o, out);
     json_decref(o);
 }
