@@ -312,8 +312,9 @@ static void escape_hint(const struct app *a, char out[KEY_HINT])
     struct key_hint h = {ACT_ESCAPE, ACT_NONE, ""};
     unsigned ctx = CTX_COMPOSER;
     out[0] = 0;
-    if (a->overlay == OV_HELP || overlay_ctx(a)) {
-        ctx = overlay_ctx(a) ? overlay_ctx(a) : CTX_HELP;
+    const bool view = views_ctx(a) && a->overlay == OV_NONE;
+    if (view || a->overlay == OV_HELP || overlay_ctx(a)) {
+        ctx = view ? views_ctx(a) : overlay_ctx(a) ? overlay_ctx(a) : CTX_HELP;
         h = (struct key_hint){ACT_BACK, ACT_NONE, "closes"};
     } else if (p->focus) {
         ctx = CTX_TRANSCRIPT;
@@ -403,6 +404,13 @@ void bars_hints(const struct app *a, int y, int width)
     text_blank(&a->theme, y, 0, width);
     int x = 1;
     escape_hint(a, esc);
+    const bool view = views_ctx(a) && a->overlay == OV_NONE;
+    if (view || a->overlay == OV_HELP || overlay_ctx(a)) { /* its own keys stand above */
+        static const struct key_hint keys = {ACT_HELP, ACT_NONE, "keys"};
+        (void)put_hint(a, y, &x, width, esc);
+        (void)put_hints(a, y, &x, width, &keys, a->overlay != OV_HELP, ctx);
+        return;
+    }
     if (!rest) {
         (void)put_hint(a, y, &x, width, esc);
     }

@@ -240,7 +240,9 @@ static void draw_too_small(const struct app *a)
     for (int y = 0; y < LINES; y++) {
         text_blank(&a->theme, y, 0, COLS);
     }
-    (void)text_put(&a->theme, 0, 0, COLS, R_TEXT, s);
+    if (COLS > 1) { /* not even a letter can stand in the last cell of all everywhere */
+        (void)text_put(&a->theme, 0, 0, COLS, R_TEXT, s);
+    }
     move(0, 0);
 }
 

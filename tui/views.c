@@ -143,12 +143,14 @@ struct hint {
 static void hints(const struct app *a, unsigned ctx, const struct hint *h, char *out, size_t size)
 {
     size_t n = 0;
+    const char *gap = "";
     out[0] = 0;
     for (; h->act != ACT_NONE && n < size; h++) {
         const char *key = keymap_key(a->keys, h->act, ctx);
         if (key[0]) {
-            n += (size_t)snprintf(out + n, size - n, "%s%s%s%s", n ? "  " : "", key,
-                                  h->word[0] ? " " : "", h->word);
+            n += (size_t)snprintf(out + n, size - n, "%s%s%s%s", gap, key, h->word[0] ? " " : "",
+                                  h->word);
+            gap = h->word[0] ? "  " : " ";
         }
     }
 }
