@@ -159,12 +159,126 @@ static void test_no_clearing(void **state)
     }
 }
 
+/* ---- cell by cell ---- */
+
+/* A terminal that is fed byte by byte, and what its frame is to become. */
+struct watch {
+    struct term now, after;
+    uint32_t before[ROWS][COLS];
+    bool scrolled;
+    size_t touched, twice; /* cells that were written; that were something else in between */
+};
+
+static uint32_t cell_of(const struct term *t, int row, int col)
+{
+    VTermScreenCell c;
+    vterm_screen_get_cell(t->screen, (VTermPos){.row = row, .col = col}, &c);
+    return c.chars[0] ? c.chars[0] : ' ';
+}
+
+static int on_damage(VTermRect r, void *ctx)
+{
+    struct watch *w = ctx;
+    for (int row = r.start_row; row < r.end_row; row++) {
+        for (int col = r.start_col; col < r.end_col; col++) {
+            const uint32_t was = w->before[row][col], is = cell_of(&w->now, row, col);
+            w->touched++;
+            w->twice += is != was && cell_of(&w->after, row, col) == was;
+        }
+    }
+    return 1;
+}
+
+static int on_move(VTermRect to, VTermRect from, void *ctx)
+{
+    (void)to;
+    (void)from;
+    ((struct watch *)ctx)->scrolled = true;
+    return 1;
+}
+
+static void watch_new(struct watch *w)
+{
+    static const VTermScreenCallbacks calls = {.damage = on_damage, .moverect = on_move};
+    *w = (struct watch){.now = term_new(), .after = term_new()};
+    vterm_screen_set_callbacks(w->now.screen, &calls, w);
+    vterm_screen_set_damage_merge(w->now.screen, VTERM_DAMAGE_CELL);
+}
+
+static void watch_free(struct watch *w)
+{
+    vterm_free(w->now.vt);
+    vterm_free(w->after.vt);
+}
+
+/* Fills touched, twice and scrolled for one frame. */
+static void watch_frame(struct watch *w, const char *p, size_t n)
+{
+    vterm_input_write(w->after.vt, p, n);
+    w->scrolled = false;
+    w->twice = w->touched = 0;
+    for (int row = 0; row < ROWS; row++) {
+        for (int col = 0; col < COLS; col++) {
+            w->before[row][col] = cell_of(&w->now, row, col);
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        vterm_input_write(w->now.vt, p + i, 1);
+    }
+}
+
+/* No cell that a frame leaves as it was is anything else in between; where rows move, the one
+ * that comes in is empty at first. */
+static void test_no_cell_twice(void **state)
+{
+    (void)state;
+    struct watch w;
+    size_t at = 0, still = 0;
+    watch_new(&w);
+    while (at < ends) {
+        size_t end = at + 1;
+        while (end < ends && memcmp(bytes.data + end, open_frame, sizeof open_frame - 1) != 0) {
+            end++;
+        }
+        watch_frame(&w, bytes.data + at, end - at);
+        if (at >= streaming && !w.scrolled) {
+            still += w.touched > 0;
+            if (w.twice > 0) {
+                fail_msg("%zu cells were cleared and drawn again the same, of a frame of %zu bytes",
+                         w.twice, end - at);
+            }
+        }
+        at = end;
+    }
+    if (still < 5) {
+        fail_msg("%zu frames only were looked at", still);
+    }
+    watch_free(&w);
+}
+
+/* The watch itself: it sees what it is for. */
+static void test_watch(void **state)
+{
+    (void)state;
+    static const char first[] = "\x1b[1;1Habc", again[] = "\x1b[1;1H\x1b[Kabc",
+                      other[] = "\x1b[1;1Habd";
+    struct watch w;
+    watch_new(&w);
+    watch_frame(&w, first, sizeof first - 1);
+    assert_int_equal(w.twice, 0);
+    watch_frame(&w, again, sizeof again - 1);
+    assert_int_equal(w.twice, 3);
+    watch_frame(&w, other, sizeof other - 1);
+    assert_int_equal(w.twice, 0);
+    watch_free(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_no_clearing),
+        cmocka_unit_test(test_cuts),        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_no_clearing), cmocka_unit_test(test_no_cell_twice),
+        cmocka_unit_test(test_watch),
     };
     if (!getenv("QUASAR_BIN")) {
         puts("1..1\nok 1 # SKIP QUASAR_BIN is not set");
