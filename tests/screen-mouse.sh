@@ -110,6 +110,23 @@ wait_for 'too long for the terminal: [0-9.]+KB written to .*copied.txt'
 [ "$(tail -1 "$tmp/.local/state/quasar/copied.txt")" = 'line 5000 of 5000' ] || wrong 'the file is not the answer'
 result 'copies: the terminal, the desktop where there is one, a file'
 
+begin 100 30 SSH_TTY=/dev/pts/1
+say 'md please'
+wait_for 'See the manual'
+key Tab
+wait_for 'Esc back'
+key c
+wait_for 'y copies .?'
+key y
+wait_for 'sent [0-9]+ bytes to the terminal'
+one=$(screen | grep -o 'sent [0-9]* bytes')
+key c # none any more
+wait_not 'y copies'
+key y
+wait_for 'sent [0-9.]+(B| bytes|KB) to the terminal'
+[ "$(screen | grep -o 'sent [0-9]* bytes')" != "$one" ] || wrong 'the whole message is as long as its code'
+result 'the code of a message is copied alone'
+
 # ---- widths ----
 begin 100 30
 say 'md please'

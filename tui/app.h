@@ -298,6 +298,8 @@ void command_attach_file(struct app *a, size_t at, size_t end, const char *path)
 /* Whether the draft, as shown, ends with a command that does not work there; says so. */
 bool command_misplaced(struct app *a, const char *shown);
 void command_copy(struct app *a, const struct buf *text);
+/* The selected message, or the code that is selected in it. */
+void command_copy_selected(struct app *a);
 /* The selected message's question and all that followed it, as it came. */
 void command_copy_turn(struct app *a);
 /* Writes the conversation from the selected message on to a new file. */

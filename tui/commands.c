@@ -98,6 +98,23 @@ void command_copy(struct app *a, const struct buf *text)
     free(path);
 }
 
+void command_copy_selected(struct app *a)
+{
+    const struct buf *text = transcript_selected_text(a->cur->transcript);
+    size_t of = 0;
+    const size_t number = transcript_code(a->cur->transcript, &of);
+    struct buf code = BUF_INIT, more = BUF_INIT;
+    if (number == 0) {
+        command_copy(a, text);
+    } else if (export_code(text, number, &code) && !export_code(text, of + 1, &more)) {
+        command_copy(a, &code);
+    } else { /* fences that two readings take for different blocks */
+        app_note(a, R_WARN, "where this code begins is not clear; nothing was copied");
+    }
+    buf_free(&code);
+    buf_free(&more);
+}
+
 /* Writes text to a new file, never over one that is there. */
 static void write_new(struct app *a, const char *path, const struct buf *b, size_t messages)
 {

@@ -161,8 +161,17 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         transcript_fold_all(a->cur->transcript);
         break;
     case ACT_COPY_BLOCK:
-        command_copy(a, transcript_selected_text(a->cur->transcript));
+        command_copy_selected(a);
         break;
+    case ACT_CODE: {
+        const struct key_hint h = {ACT_COPY_BLOCK, ACT_NONE, "copies"};
+        char hint[KEY_HINT];
+        keymap_hint(a->keys, &h, CTX_TRANSCRIPT, hint);
+        if (!transcript_next_code(a->cur->transcript, hint)) {
+            app_note(a, R_WARN, "there is no code in this message");
+        }
+        break;
+    }
     case ACT_RETRY:
         branch_retry(a);
         break;

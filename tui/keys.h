@@ -51,6 +51,7 @@ enum action {
     ACT_FOLD,
     ACT_FOLD_ALL,
     ACT_COPY_BLOCK,
+    ACT_CODE,
     ACT_BACK,
     ACT_RETRY,
     ACT_EDIT,

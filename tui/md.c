@@ -33,12 +33,23 @@ struct cuts {
     bool blank; /* the line before scan is blank, outside fences */
 };
 
+/* Where fenced code is in the rows. */
+struct code_place {
+    size_t row, rows;
+};
+struct code_places {
+    struct code_place *v;
+    size_t n, cap;
+};
+
 struct md {
     struct buf src;
     struct text_rows rows;
     int width;
     size_t closed_rows; /* of the pieces that are done */
     struct cuts cuts;   /* of the rows */
+    struct code_places codes;
+    size_t closed_codes; /* of the pieces that are done */
     struct buf said;
     struct cuts said_cuts;
     bool ended;
@@ -58,9 +69,10 @@ struct list {
 
 struct render {
     const struct theme *th;
-    struct text_rows *out; /* NULL: only what is said is wanted … */
-    struct buf *said;      /* … here */
-    uint32_t at;           /* how much was said so far */
+    struct text_rows *out;     /* NULL: only what is said is wanted … */
+    struct buf *said;          /* … here */
+    struct code_places *codes; /* where code went; NULL: not wanted */
+    uint32_t at;               /* how much was said so far */
     int width;
     bool any; /* there was a leaf */
     struct container cont[MAX_NEST];
@@ -266,6 +278,15 @@ static void code_rows(struct render *r, const struct text_flow *info)
     text_wrap(r->out, &r->flow, &w);
 }
 
+static void add_place(struct code_places *p, size_t row, size_t rows)
+{
+    if (p->n == p->cap) {
+        p->cap = p->cap ? p->cap * 2 : 8;
+        p->v = mem_realloc(p->v, p->cap * sizeof *p->v);
+    }
+    p->v[p->n++] = (struct code_place){row, rows};
+}
+
 static void flush_code(struct render *r)
 {
     struct buf *t = &r->flow.text;
@@ -283,7 +304,11 @@ static void flush_code(struct render *r)
     }
     say(r, &r->flow);
     if (r->out) {
+        const size_t row = r->out->n_rows;
         code_rows(r, &info);
+        if (r->fenced && r->codes) {
+            add_place(r->codes, row, r->out->n_rows - row);
+        }
     }
     text_flow_free(&info);
     leaf_end(r);
@@ -697,7 +722,7 @@ static void piece_plain(struct render *r, const char *p, size_t n)
 /* Lays a piece out at the end of `out`, or (NULL) appends what it says to `said`. *at: how much was
  * said before, and then with it. */
 static void piece(const char *p, size_t n, const struct theme *th, int width, struct text_rows *out,
-                  struct buf *said, uint32_t *at)
+                  struct code_places *codes, struct buf *said, uint32_t *at)
 {
     while (n && (p[n - 1] == '\n' || p[n - 1] == '\r')) {
         n--;
@@ -714,8 +739,13 @@ static void piece(const char *p, size_t n, const struct theme *th, int width, st
     }
     const size_t rows = out ? out->n_rows : 0;
     const size_t bytes = said ? said->len : 0;
-    struct render r = {
-        .th = th, .out = out, .said = said, .at = *at, .width = width > 0 ? width : 1};
+    const size_t n_codes = codes ? codes->n : 0;
+    struct render r = {.th = th,
+                       .out = out,
+                       .codes = codes,
+                       .said = said,
+                       .at = *at,
+                       .width = width > 0 ? width : 1};
     MD_PARSER parser = {
         .flags = MD_FLAG_TABLES | MD_FLAG_STRIKETHROUGH | MD_FLAG_TASKLISTS | MD_FLAG_NOHTML,
         .enter_block = enter_block,
@@ -731,6 +761,9 @@ static void piece(const char *p, size_t n, const struct theme *th, int width, st
     if (rc != 0 || !r.any) {
         if (out) {
             text_rows_truncate(out, rows);
+        }
+        if (codes) {
+            codes->n = n_codes;
         }
         if (said) {
             buf_truncate(said, bytes);
@@ -817,9 +850,21 @@ static bool next_piece(struct cuts *c, const struct buf *src, const char **p, si
     }
 }
 
+size_t md_codes(const struct md *m)
+{
+    return m->codes.n;
+}
+
+void md_code_rows(const struct md *m, size_t i, size_t *row, size_t *rows)
+{
+    *row = m->codes.v[i].row;
+    *rows = m->codes.v[i].rows;
+}
+
 void md_forget(struct md *m)
 {
     text_rows_free(&m->rows);
+    m->codes.n = 0;
     m->width = INT_MIN;
 }
 
@@ -836,17 +881,20 @@ const struct text_rows *md_layout(struct md *m, const struct theme *th, int widt
     if (width != m->width) {
         m->width = width;
         m->closed_rows = 0;
+        m->closed_codes = 0;
         m->cuts = (struct cuts){0};
     }
     text_rows_truncate(&m->rows, m->closed_rows);
+    m->codes.n = m->closed_codes;
     while (next_piece(&m->cuts, &m->src, &p, &n)) {
-        piece(p, n, th, width, &m->rows, NULL, &m->cuts.said);
+        piece(p, n, th, width, &m->rows, &m->codes, NULL, &m->cuts.said);
     }
     m->closed_rows = m->rows.n_rows;
+    m->closed_codes = m->codes.n;
     if (m->src.len > m->cuts.closed) {
         uint32_t at = m->cuts.said;
-        piece(m->src.data + m->cuts.closed, m->src.len - m->cuts.closed, th, width, &m->rows, NULL,
-              &at);
+        piece(m->src.data + m->cuts.closed, m->src.len - m->cuts.closed, th, width, &m->rows,
+              &m->codes, NULL, &at);
     }
     return &m->rows;
 }
@@ -858,11 +906,11 @@ const struct buf *md_said(struct md *m, const struct theme *th)
     size_t n = 0;
     buf_truncate(&m->said, c->said);
     while (next_piece(c, &m->src, &p, &n)) {
-        piece(p, n, th, 1, NULL, &m->said, &c->said);
+        piece(p, n, th, 1, NULL, NULL, &m->said, &c->said);
     }
     if (m->src.len > c->closed) {
         uint32_t at = c->said;
-        piece(m->src.data + c->closed, m->src.len - c->closed, th, 1, NULL, &m->said, &at);
+        piece(m->src.data + c->closed, m->src.len - c->closed, th, 1, NULL, NULL, &m->said, &at);
     }
     if (m->ended) {
         buf_shrink(&m->said);
@@ -882,6 +930,7 @@ void md_free(struct md *m)
     if (m) {
         buf_free(&m->src);
         buf_free(&m->said);
+        free(m->codes.v);
         text_rows_free(&m->rows);
         free(m);
     }

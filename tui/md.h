@@ -24,6 +24,10 @@ void md_end(struct md *m);
 const struct buf *md_source(const struct md *m);
 /* Rows at a width; valid until the next call. No row for an empty text. */
 const struct text_rows *md_layout(struct md *m, const struct theme *th, int width);
+/* The fenced blocks of code in the rows as last laid out: how many, and which rows the i-th has,
+ * its edges too. */
+size_t md_codes(const struct md *m);
+void md_code_rows(const struct md *m, size_t i, size_t *row, size_t *rows);
 /* Gives the memory of the rows back; the next layout makes them anew. */
 void md_forget(struct md *m);
 /* What the rows say at whatever width, without ornaments, a line for each line of a paragraph, of

@@ -303,8 +303,34 @@ static bool selectable(const struct block *b)
     return b->kind != B_NOTICE;
 }
 
+bool transcript_next_code(struct transcript *t, const char *hint)
+{
+    const struct block *b = t->selected < 0 ? NULL : t->block[t->selected];
+    const size_t n = b && b->answer && b->body ? md_codes(b->answer) : 0;
+    size_t row = 0;
+    size_t rows = 0;
+    t->code = t->code < n ? t->code + 1 : 0;
+    snprintf(t->code_hint, sizeof t->code_hint, " %s ", hint);
+    if (t->code > 0) { /* into the view */
+        md_code_rows(b->answer, t->code - 1, &row, &rows);
+        t->follow = false;
+        t->top_block = (size_t)t->selected;
+        t->top_row = row + b->head.n_rows;
+        t->top_row -= t->top_row < 2 ? t->top_row : 2;
+    }
+    return n > 0;
+}
+
+size_t transcript_code(const struct transcript *t, size_t *of)
+{
+    const struct block *b = t->selected < 0 ? NULL : t->block[t->selected];
+    *of = b && b->answer ? md_codes(b->answer) : 0;
+    return t->code <= *of ? t->code : 0;
+}
+
 void transcript_select(struct transcript *t, int dir)
 {
+    t->code = 0;
     if (dir == 0 || t->n == 0) {
         t->selected = -1;
         return;
@@ -341,6 +367,7 @@ void transcript_select(struct transcript *t, int dir)
 
 void transcript_select_end(struct transcript *t, int dir)
 {
+    t->code = 0;
     for (size_t i = 0; i < t->n; i++) {
         const size_t k = dir < 0 ? i : t->n - 1 - i;
         if (selectable(t->block[k])) {
@@ -380,6 +407,7 @@ bool transcript_click(struct transcript *t, int row)
         return false;
     }
     t->selected = (int)block;
+    t->code = 0;
     if (at == 0 && t->block[block]->thought.len) {
         transcript_fold(t);
     }

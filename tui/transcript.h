@@ -75,6 +75,11 @@ void transcript_select(struct transcript *t, int dir);
 /* The first (-1) or last (+1) one; the view stays. */
 void transcript_select_end(struct transcript *t, int dir);
 void transcript_fold(struct transcript *t);
+/* The next block of code of the selected message is selected in it, after the last one none; false:
+ * there is none. hint is shown at its edge. */
+bool transcript_next_code(struct transcript *t, const char *hint);
+/* Its number, from 1, of how many; 0: none is selected. */
+size_t transcript_code(const struct transcript *t, size_t *of);
 /* A click on a row as it was last drawn: selects the block there, and on its first row folds or
  * opens its thought too. False: there is none. */
 bool transcript_click(struct transcript *t, int row);

@@ -47,6 +47,8 @@ struct transcript {
     size_t top_block; /* anchor, when not following */
     size_t top_row;
     int selected;                /* -1: none */
+    size_t code;                 /* of its blocks of code, from 1; 0: all of it */
+    char code_hint[40];          /* … what can be done with that */
     int height;                  /* of the last drawing */
     size_t seen_block, seen_row; /* the end as it was when the view left it */
     int fresh;                   /* rows that came since, as last drawn */

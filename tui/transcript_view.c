@@ -149,6 +149,25 @@ size_t block_height(struct block *b, const struct theme *th, int width)
     return b->rows;
 }
 
+/* Marks row i of an answer, if it is one of the code that is selected. */
+static void mark_code(const struct transcript *t, const struct block *b, const struct theme *th,
+                      int y, int x, int width, size_t i)
+{
+    size_t row = 0;
+    size_t rows = 0;
+    if (t->code > md_codes(b->answer)) {
+        return;
+    }
+    md_code_rows(b->answer, t->code - 1, &row, &rows);
+    const int cells = text_cells(t->code_hint, strlen(t->code_hint));
+    if (i >= row && i < row + rows && width > 1) {
+        (void)text_put(th, y, x + 1, 1, R_USER, theme_glyph(th, G_SELBAR));
+    }
+    if (i == row && cells + 12 < width) {
+        (void)text_put(th, y, x + width - cells - 2, cells, R_USER, t->code_hint);
+    }
+}
+
 /* Draws row i of a laid-out block. */
 static void draw_block_row(const struct transcript *t, size_t block, const struct theme *th, int y,
                            int x, int width, size_t i)
@@ -170,7 +189,10 @@ static void draw_block_row(const struct transcript *t, size_t block, const struc
     } else {
         text_draw_row(th, y, x, width, &b->tail, i - b->head.n_rows - body, 0);
     }
-    if (selected && i > 0 && !last) {
+    if (selected && t->code > 0 && b->body && i >= b->head.n_rows) {
+        mark_code(t, b, th, y, x, width, i - b->head.n_rows);
+    }
+    if (selected && t->code == 0 && i > 0 && !last) {
         (void)text_put(th, y, x + 1, width - 1 < 1 ? 0 : 1, R_USER, theme_glyph(th, G_SELBAR));
     }
     /* where the next token will appear */
