@@ -1,5 +1,5 @@
 #!/bin/bash
-# Tool calls and thoughts over real sockets: 200 turns of an agent in every shape of call that a
+# Tool calls and thoughts over real sockets: 206 turns of an agent in every shape of call that a
 # model makes, calls that must come, budgets of thoughts, what is refused. TAP.
 q=${QUASAR_BIN:?}
 if ! command -v curl >/dev/null || ! command -v python3 >/dev/null; then
@@ -221,6 +221,10 @@ for i in range(200):
         whole = (text + '\n\n' if text else '') + said
     turns.append({'text': text, 'calls': calls})
     script += ['answer /turn%d[.]/' % i, '  thought I must.', '  text <<END_OF_TEXT', whole, 'END_OF_TEXT']
+# in a thought that no answer follows
+for i in range(200, 206):
+    turns.append({'text': '', 'calls': [run('t %d' % i)]})
+    script += ['answer /turn%d[.]/' % i, '  thought <<END_OF_TEXT', 'So be it.', shapes[0](i)[0].replace('ls', 't'), 'END_OF_TEXT']
 script += ['answer', '  text What?']
 open(tmp + '/script', 'w').write('\n'.join(script) + '\n')
 json.dump(turns, open(tmp + '/turns', 'w'))
