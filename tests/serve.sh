@@ -161,7 +161,13 @@ get 400 /v1/chat/completions -d '[]' && has 'not a JSON object'
 get 400 /v1/chat/completions -d '{}' && has '"param":"messages"'
 get 400 /v1/chat/completions -d "{\"top_p\":\"hot\",${chat#\{}" && has '"param":"top_p"' 'is a string'
 get 400 /v1/chat/completions -d "{\"n\":99,${chat#\{}" && has '"param":"n"'
-get 400 /v1/chat/completions -d "{\"response_format\":{\"type\":\"json_object\"},${chat#\{}" && has response_format
+get 400 /v1/chat/completions -d "{\"response_format\":{\"type\":\"xml\"},${chat#\{}" && has '"param":"response_format"' json_schema
+get 400 /v1/chat/completions -d "{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{}},${chat#\{}" && has 'no schema'
+get 400 /v1/chat/completions -d "{\"guided_json\":{\"type\":\"strange\"},${chat#\{}" && has 'no such type'
+get 400 /v1/chat/completions -d "{\"guided_regex\":\"a(\",${chat#\{}" && has ') is missing'
+get 400 /v1/chat/completions -d "{\"guided_regex\":\"a\",\"guided_choice\":[\"b\"],${chat#\{}" && has 'second form'
+get 400 /v1/responses -d '{"input":"x","text":{"format":{"type":"json_schema","strict":true,"schema":{"type":"array","uniqueItems":true}}}}' && has 'uniqueItems cannot be kept'
+get 400 /v1/messages -d '{"max_tokens":5,"messages":[{"role":"user","content":"x"}],"output_config":{"format":{"type":"json_schema","schema":5}}}' && has 'no schema'
 get 400 /v1/messages -d '{"messages":[{"role":"user","content":"x"}]}' && has '"type":"error"' max_tokens
 get 400 /v1/messages -d '{"max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{}}]}]}' && has 'text only'
 get 400 /v1/messages -d '{"max_tokens":5,"messages":[{"role":"user","content":5}]}'
@@ -263,6 +269,13 @@ data /v1/chat/completions -d '{"messages":[{"role":"user","content":"Hello"}],"t
 one=$body
 data /v1/chat/completions -d '{"messages":[{"role":"user","content":"Hello"}],"temperature":0,"max_tokens":20}'
 [ "$(printf %s "$one" | grep -o '"content":"[^"]*"')" = "$(printf %s "$body" | grep -o '"content":"[^"]*"')" ] || wrong "two greedy answers differ"
+seven='{"const":7}'
+data /v1/chat/completions -d "{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,\"schema\":$seven}},${chat#\{}" && has '"content":"7"' '"finish_reason":"stop"'
+data /v1/chat/completions -d "{\"structured_outputs\":{\"choice\":[\"left\"]},${chat#\{}" && has '"content":"left"'
+data /v1/chat/completions -d "{\"max_tokens\":2,\"guided_regex\":\"[0-9]{64}\",${chat#\{}" && has '"finish_reason":"length"'
+data /v1/completions -d '{"prompt":"one","guided_grammar":"root ::= \"a\" \"b\"{3}"}' && has '"text":"abbb"' '"finish_reason":"stop"'
+data /v1/responses -d "{\"input\":\"x\",\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\",\"strict\":true,\"schema\":$seven}}}" && has '"text":"7"' '"status":"completed"' '"name":"n"'
+data /v1/messages -d "{\"max_tokens\":50,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":$seven}}}" && has '"text":"7"' '"stop_reason":"end_turn"'
 stop INT
 [ $rc = 0 ] || wrong "an interrupt ended it with $rc"
-result "the demo model; a taken port; an interrupt"
+result "the demo model, also in a form in every shape; a taken port; an interrupt"
