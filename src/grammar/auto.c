@@ -461,6 +461,48 @@ int32_t auto_near(struct automaton *a, int32_t state, int n)
     return a->full ? state : to;
 }
 
+/* The cell below a character that is being waited for; -1: there is none. */
+static int32_t below_character(const struct automaton *a, const struct state *s)
+{
+    for (int32_t i = 0; i < s->n; i++) {
+        const int32_t cell = a->t.sets[s->at + i];
+        if (cell != END && a->t.cells.v[cell].node == nodes_plain(a->x)) {
+            return a->t.cells.v[cell].up;
+        }
+    }
+    return -1;
+}
+
+bool auto_in_text(struct automaton *a, int32_t state, int32_t *most)
+{
+    const node character = nodes_character(a->x);
+    const struct state s = a->t.state[state];
+    const int32_t rest = character == NODE_FAIL ? -1 : below_character(a, &s);
+    if (rest < 0) {
+        return false;
+    }
+    /* All of the state must be this character, or the end of the string. */
+    set_begin(a);
+    set_add(a, cell_of(a, character, 0, 0, rest));
+    for (int32_t i = 0; i < s.n; i++) {
+        const int32_t cell = a->t.sets[s.at + i];
+        if (cell == END) {
+            return false;
+        }
+        const struct byte_set *set = nodes_bytes(a->x, nodes_at(a->x, a->t.cells.v[cell].node)->a);
+        struct byte_set quote = {{0}};
+        byte_add(&quote, '"');
+        if (a->t.cells.mark[cell] != a->round && memcmp(set, &quote, sizeof quote) != 0) {
+            return false;
+        }
+    }
+    const struct cell *c = &a->t.cells.v[rest];
+    const struct node_rec *r = rest == END ? NULL : nodes_at(a->x, c->node);
+    const bool more = r && r->kind == NK_REP && r->a == character;
+    *most = !more ? 1 : c->hi >= REP_MOST ? REP_ANY : c->hi + 1;
+    return !a->full;
+}
+
 bool auto_full(const struct automaton *a)
 {
     return a->full;

@@ -33,6 +33,9 @@ int auto_only(struct automaton *a, int32_t state, bool *space);
 /* A state in which the next n bytes, if they are as many, may be the same ones: bounds that are
  * further off are left open. What was kept for it holds for state too. */
 int32_t auto_near(struct automaton *a, int32_t state, int n);
+/* Whether a state is within a JSON string and nothing else, between two of its characters: any of
+ * at most *most characters that need no escape may follow. */
+bool auto_in_text(struct automaton *a, int32_t state, int32_t *most);
 /* One text had too many readings at once, or was too deep, since the start. */
 bool auto_full(const struct automaton *a);
 /* It has grown so large that it should be made anew. */

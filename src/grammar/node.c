@@ -21,6 +21,7 @@ struct nodes {
     node *body; /* of each rule; -1: none yet */
     int32_t n_rules, cap_rules;
     bool full;
+    node character, plain; /* of JSON strings */
 };
 
 /* ---- making ---- */
@@ -287,6 +288,22 @@ node nodes_ref(struct nodes *x, int32_t rule)
 void nodes_rule_set(struct nodes *x, int32_t rule, node body)
 {
     x->body[rule] = body;
+}
+
+void nodes_text_is(struct nodes *x, node character, node plain)
+{
+    x->character = character;
+    x->plain = plain;
+}
+
+node nodes_character(const struct nodes *x)
+{
+    return x->character;
+}
+
+node nodes_plain(const struct nodes *x)
+{
+    return x->plain;
 }
 
 /* ---- what holds for them ---- */

@@ -64,6 +64,12 @@ int32_t nodes_rule(struct nodes *x);
 node nodes_ref(struct nodes *x, int32_t rule);
 void nodes_rule_set(struct nodes *x, int32_t rule, node body);
 
+/* Told of a character of JSON strings and of the bytes that are one by themselves ("a" among
+ * them), so that walks know long texts when they are in one. */
+void nodes_text_is(struct nodes *x, node character, node plain);
+node nodes_character(const struct nodes *x); /* NODE_FAIL: not told */
+node nodes_plain(const struct nodes *x);
+
 /* More nodes were made than there is room for; what is made since is NODE_FAIL. */
 bool nodes_full(const struct nodes *x);
 

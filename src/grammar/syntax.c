@@ -56,6 +56,7 @@ void syntax_init(struct syntax *s, struct nodes *x)
     char_set_add(&plain, '\\' + 1, CHAR_MAX_CODE);
     char_set_close(&plain);
     s->character = nodes_alt(x, chars_of(x, &plain, CHARS_RAW), escapes(x));
+    nodes_text_is(x, s->character, nodes_range(x, '\\' + 1, 0x7F));
     char_set_free(&plain);
     s->text = nodes_rep(x, s->character, 0, REP_ANY);
     s->string = nodes_seq3(x, quote(x), s->text, quote(x));

@@ -14,6 +14,7 @@ struct branch {
     int32_t ids; /* of words.sorted: those that end here, n_ids */
     uint16_t n_ids, depth;
     uint8_t byte;
+    bool special; /* it, or what is below it, has ids that are not plain */
 };
 
 #define LENGTH_MOST 1024 /* bytes of a token in the tree; longer ones are never legal */
@@ -31,10 +32,17 @@ struct words {
     char *pool;     /* the bytes */
     uint8_t *added; /* [n] as words_source.added; 2 also for ids without bytes */
     size_t n_words; /* of a mask */
+    /* [n] characters of each id whose bytes are whole ones that a JSON string has as they are,
+     * and is not added; 0: it is not plain */
+    uint16_t *plain;
 
     pthread_mutex_t lock; /* of what follows */
     uint32_t *thought[THOUGHT_LEN];
+    uint32_t **short_plain; /* [longest + 1] */
 };
+
+/* The plain ids of at most n characters. Borrowed. */
+const uint32_t *words_plain(struct words *w, int32_t n);
 
 /* The ids that may come in a thought when the last k bytes begin its end. Borrowed. */
 const uint32_t *words_thought(struct words *w, int k);

@@ -143,12 +143,20 @@ static void grow_masks(struct grammar *g)
     free(old);
 }
 
-static void fill_mask(struct grammar *g, const struct words *w, int32_t state, uint32_t *bits)
+/* Within a string most ids are plain characters: these are known, and not looked at. */
+static void fill_mask(struct grammar *g, struct words *w, int32_t state, uint32_t *bits)
 {
     int32_t at[LENGTH_MOST + 1]; /* by depth */
+    int32_t most = 0;
+    const bool text = auto_in_text(g->a, state, &most);
+    if (text) {
+        memcpy(bits, words_plain(w, most), w->n_words * sizeof *bits);
+    }
     for (int32_t i = 0; i < w->n_branches;) {
         const struct branch *b = &w->branch[i];
-        const int32_t s = auto_step(g->a, b->depth ? at[b->depth - 1] : state, b->byte);
+        const int32_t s = text && !b->special
+                              ? AUTO_DEAD
+                              : auto_step(g->a, b->depth ? at[b->depth - 1] : state, b->byte);
         if (s == AUTO_DEAD) {
             i = b->skip;
             continue;
@@ -156,7 +164,7 @@ static void fill_mask(struct grammar *g, const struct words *w, int32_t state, u
         at[b->depth] = s;
         for (int32_t k = b->ids; k < b->ids + b->n_ids; k++) {
             const int32_t id = w->sorted[k];
-            const bool legal = g->marks || w->added[id] == 0;
+            const bool legal = (g->marks || w->added[id] == 0) && !(text && w->plain[id] > 0);
             bits[id / 32] |= (uint32_t)legal << (id % 32);
         }
         i++;
@@ -164,7 +172,7 @@ static void fill_mask(struct grammar *g, const struct words *w, int32_t state, u
 }
 
 /* The ids whose bytes may follow in a state. Borrowed until the next call. */
-static const uint32_t *mask_of(struct grammar *g, const struct words *w, int32_t state)
+static const uint32_t *mask_of(struct grammar *g, struct words *w, int32_t state)
 {
     const size_t size = (w->n_words + 1) * sizeof(uint32_t);
     const int32_t near = auto_near(g->a, state, w->longest);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "grammar/tree.h"
 
 struct entry {
@@ -44,6 +45,21 @@ static void copy_bytes(struct words *w)
     w->at[w->n] = (uint32_t)size;
 }
 
+static uint16_t plain_characters(const char *p, size_t n)
+{
+    uint16_t k = 0;
+    if (!utf8_valid(p, n)) {
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)p[i] < 0x20 || p[i] == '"' || p[i] == '\\') {
+            return 0;
+        }
+        k = (uint16_t)(k + (((unsigned char)p[i] & 0xC0) != 0x80));
+    }
+    return k;
+}
+
 static int32_t grow(struct words *w, int32_t *cap, int byte, int depth)
 {
     if (w->n_branches == *cap) {
@@ -76,6 +92,10 @@ static void build(struct words *w, const struct entry *e, int32_t n)
         }
         b->n_ids++;
         w->sorted[i] = e[i].id;
+        w->plain[e[i].id] = w->added[e[i].id] ? 0 : plain_characters(e[i].p, e[i].n);
+        for (size_t k = 0; w->plain[e[i].id] == 0 && k < depth; k++) {
+            w->branch[path[k]].special = true;
+        }
         before = e[i].p;
         if ((int32_t)e[i].n > w->longest) {
             w->longest = (int32_t)e[i].n;
@@ -96,6 +116,7 @@ struct words *words_create(const struct words_source *s)
     w->sorted = mem_array((size_t)s->n + 1, sizeof *w->sorted);
     w->at = mem_array((size_t)s->n + 1, sizeof *w->at);
     w->added = mem_alloc((size_t)s->n + 1);
+    w->plain = mem_zalloc(((size_t)s->n + 1) * sizeof *w->plain);
     pthread_mutex_init(&w->lock, NULL);
     copy_bytes(w);
     struct entry *e = mem_array((size_t)s->n + 1, sizeof *e);
@@ -110,6 +131,7 @@ struct words *words_create(const struct words_source *s)
     qsort(e, (size_t)n, sizeof *e, by_bytes);
     build(w, e, n);
     free(e);
+    w->short_plain = mem_zalloc(((size_t)w->longest + 1) * sizeof *w->short_plain);
     return w;
 }
 
@@ -126,6 +148,11 @@ void words_free(struct words *w)
     for (int k = 0; k < THOUGHT_LEN; k++) {
         free(w->thought[k]);
     }
+    for (int32_t n = 0; n <= w->longest; n++) {
+        free(w->short_plain[n]);
+    }
+    free(w->short_plain);
+    free(w->plain);
     pthread_mutex_destroy(&w->lock);
     free(w->sorted);
     free(w->branch);
@@ -133,6 +160,22 @@ void words_free(struct words *w)
     free(w->pool);
     free(w->added);
     free(w);
+}
+
+const uint32_t *words_plain(struct words *w, int32_t n)
+{
+    n = n > w->longest ? w->longest : n;
+    pthread_mutex_lock(&w->lock);
+    if (!w->short_plain[n]) {
+        uint32_t *m = mem_zalloc((w->n_words + 1) * sizeof *m);
+        for (int32_t id = 0; id < w->n; id++) {
+            const bool is = w->plain[id] > 0 && w->plain[id] <= n;
+            m[id / 32] |= (uint32_t)is << (id % 32);
+        }
+        w->short_plain[n] = m;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return w->short_plain[n];
 }
 
 /* ---- thoughts ---- */
