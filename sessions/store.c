@@ -265,6 +265,19 @@ uint64_t store_budget(const struct store *s)
     return s->budget;
 }
 
+void store_set_budget(struct store *s, uint64_t budget)
+{
+    s->budget = budget_of(s->dir, budget);
+}
+
+int store_trim(struct store *s, uint64_t *bytes, struct err *e)
+{
+    struct store_gc done = {0};
+    const int rc = store_make_room(s, 0, &done, e);
+    *bytes = done.bytes;
+    return rc;
+}
+
 int store_repair(struct store *s, struct buf *notice, struct err *e)
 {
     catalog_close(s->c);

@@ -30,6 +30,10 @@ const char *store_fixed(const struct store *s);
 /* What was salvaged when it was opened or repaired; NULL: there was nothing to. */
 const struct salvage *store_salvaged(const struct store *s);
 uint64_t store_budget(const struct store *s); /* in bytes */
+/* Another budget, as store_open's, for what is saved from now on. */
+void store_set_budget(struct store *s, uint64_t budget);
+/* Deletes states until what is left is within the budget; *bytes: how much that freed. */
+int store_trim(struct store *s, uint64_t *bytes, struct err *e);
 
 /* After QE_FORMAT from the catalogue: salvages and opens it again. On failure the store
  * has no catalogue any more and may only be closed. */

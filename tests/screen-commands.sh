@@ -194,4 +194,16 @@ wait_for 'there is no conversation "x"; similar: 7 "An old'
 say '/resume 8' '/resume 8'
 wait_for 'conversation 8 is open in another'
 result 'a stored conversation: named, pinned, its states forgotten'
+begin 80 24
+say '/set state-budget 4G' '/set state-budget 4G'
+wait_for 'saved states may take [0-9.]+M bytes'
+must_not 'what went'
+say '/set state-budget 1K' '/set state-budget 1K'
+wait_for 'what went for it had 4.1K bytes'
+say '/set state-budget much' '/set state-budget much'
+wait_for 'state-budget is "much"; it must be auto, or bytes'
+key C-d
+wait_for '^rc=0'
+result 'how much saved states may take'
+
 finish

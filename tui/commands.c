@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/conf.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -447,6 +448,29 @@ static void set_widths(struct app *a, const char *key, const char *value)
     a->redraw = true;
 }
 
+/* What saved states may take on the disk. */
+static void set_budget(struct app *a, const char *value)
+{
+    struct err e = ERR_INIT;
+    struct conv_disk disk;
+    uint64_t budget = UINT64_MAX, freed = 0;
+    char size[16], gone[16];
+    if (strcmp(value, "auto") != 0 && strcmp(value, "default") != 0 &&
+        !conf_read_size(value, &budget)) {
+        app_note(a, R_WARN, "state-budget is \"%s\"; it must be auto, or bytes with K, M, G or T",
+                 value);
+    } else if (conv_set_budget(a->conv, budget, &freed, &e) < 0 ||
+               conv_disk(a->conv, &disk, &e) < 0) {
+        app_note(a, R_BAD, "%s", e.msg);
+    } else {
+        status_count((double)disk.budget, size);
+        status_count((double)freed, gone);
+        app_note(a, R_GOOD, "saved states may take %s bytes%s%s%s", size,
+                 freed ? "; what went for it had " : "", freed ? gone : "", freed ? " bytes" : "");
+        sessions_stale(a);
+    }
+}
+
 /* /set: what concerns the screen, else the conversation. */
 static void set_any(struct app *a, const char *key, const char *value)
 {
@@ -464,6 +488,8 @@ static void set_any(struct app *a, const char *key, const char *value)
         } else {
             app_note(a, R_WARN, "mouse is \"%s\"; it must be off, wheel or on", value);
         }
+    } else if (strcmp(key, "state-budget") == 0) {
+        set_budget(a, value);
     } else if (strcmp(key, "unicode") == 0 || strcmp(key, "ambiguous") == 0) {
         set_widths(a, key, value);
     } else if (strcmp(key, "editor") == 0) {

@@ -127,7 +127,7 @@ static bool parse_bool(const char *s, bool *out)
     return false;
 }
 
-static bool parse_size(const char *text, uint64_t *out)
+bool conf_read_size(const char *text, uint64_t *out)
 {
     static const char units[] = "KMGT";
     char *end = NULL;
@@ -189,7 +189,7 @@ static int check(const struct conf_opt *o, const char *text, struct err *e)
     }
     case CONF_SIZE: {
         uint64_t bytes = 0;
-        return (o->choices && word_in(o->choices, text)) || parse_size(text, &bytes)
+        return (o->choices && word_in(o->choices, text)) || conf_read_size(text, &bytes)
                    ? 0
                    : err_set(e, QE_USAGE, "%s: \"%.40s\" is no size such as 800M or 20G%s%s",
                              o->name, text, o->choices ? ", nor " : "",
@@ -618,7 +618,7 @@ uint64_t conf_size(const struct conf *c, const char *name, uint64_t dflt)
 {
     const char *s = conf_str(c, name);
     uint64_t v = 0;
-    return s && parse_size(s, &v) ? v : dflt;
+    return s && conf_read_size(s, &v) ? v : dflt;
 }
 
 bool conf_is_word(const struct conf *c, const char *name, const char *word)

@@ -70,6 +70,8 @@ const char *conf_str(const struct conf *c, const char *name); /* NULL when unset
 bool conf_flag(const struct conf *c, const char *name);
 int64_t conf_int(const struct conf *c, const char *name, int64_t when_word_or_unset);
 double conf_num(const struct conf *c, const char *name, double when_word_or_unset);
+/* Bytes as an option has them, "20G"; false: it is no size. */
+bool conf_read_size(const char *text, uint64_t *out);
 uint64_t conf_size(const struct conf *c, const char *name, uint64_t when_word_or_unset);
 bool conf_is_word(const struct conf *c, const char *name, const char *word);
 size_t conf_list_len(const struct conf *c, const char *name);

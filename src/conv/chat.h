@@ -163,6 +163,7 @@ enum cmd_kind {
     CMD_FLUSH,
     CMD_DRAFT,
     CMD_QUEUE,
+    CMD_BUDGET,
     CMD_FREE,
     CMD_READER,
     CMD_READER_GONE
@@ -176,6 +177,7 @@ struct cmd {
     struct conv_reader *reader;
     uint64_t serial;
     size_t keep;               /* CMD_REWIND: messages */
+    uint64_t budget;           /* CMD_BUDGET */
     struct buf draft;          /* CMD_DRAFT */
     struct waiting_list queue; /* CMD_QUEUE */
     struct cmd *next;
@@ -197,7 +199,8 @@ struct conv {
     struct cmd *cmds, **cmds_end;
     bool quit;
 
-    atomic_bool failed; /* to load the model */
+    atomic_bool failed;           /* to load the model */
+    atomic_uint_least64_t budget; /* of saved states, as conv_opts.state_budget */
 
     /* any thread */
     struct snap model;

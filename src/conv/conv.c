@@ -311,6 +311,11 @@ static void obey(struct conv *c, struct cmd *cmd)
         chat_work_draft(t, &cmd->draft);
         buf_free(&cmd->draft);
         break;
+    case CMD_BUDGET:
+        if (c->keeper) {
+            keeper_set_budget(c->keeper, cmd->budget);
+        }
+        break;
     case CMD_QUEUE:
         waiting_set(t, &cmd->queue);
         break;
@@ -518,6 +523,7 @@ int conv_open(const struct conv_opts *o, struct conv **out, struct err *e)
     }
     c->dir = io_xdg_state();
     c->locks = lock_set_create(c->dir);
+    atomic_init(&c->budget, o->state_budget);
     c->forms = forms_create();
     c->landed = landed_create(o->tool_misses);
     c->cmds_end = &c->cmds;

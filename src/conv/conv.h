@@ -286,6 +286,9 @@ struct conv_disk {
     uint64_t text, state, budget; /* bytes */
 };
 int conv_disk(struct conv *c, struct conv_disk *out, struct err *e);
+/* What saved states may take from now on, as conv_opts.state_budget: what is over it goes at once,
+ * *bytes. As conv_list. */
+int conv_set_budget(struct conv *c, uint64_t budget, uint64_t *bytes, struct err *e);
 /* The same with the conversation of this name, which is begun if there is none; a number
  * is that of one which exists. */
 int chat_session(struct chat *t, const char *name, struct err *e);

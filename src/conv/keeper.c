@@ -16,10 +16,10 @@
 struct keeper {
     pthread_t thread;
     char *dir;
-    uint64_t budget;
     int wake_fd;
 
     pthread_mutex_t lock; /* all below */
+    uint64_t budget;
     pthread_cond_t work;
     struct keep_task *asked, **asked_end, *done, **done_end;
     bool quit;
@@ -78,12 +78,14 @@ static int act(struct store *s, struct keep_task *t)
     return 0;
 }
 
-static void work_on(struct keeper *k, struct keep_task *t)
+static void work_on(struct keeper *k, struct keep_task *t, uint64_t budget)
 {
     int rc = 0;
     if (!k->store) {
-        rc = store_open(k->dir, k->budget, &k->store, NULL, &t->err);
+        rc = store_open(k->dir, budget, &k->store, NULL, &t->err);
         k->store = rc < 0 ? NULL : k->store;
+    } else {
+        store_set_budget(k->store, budget);
     }
     if (rc == 0) {
         rc = act(k->store, t);
@@ -109,8 +111,9 @@ static void *keeper_thread(void *arg)
         }
         k->asked = t->next;
         k->asked_end = k->asked ? k->asked_end : &k->asked;
+        const uint64_t budget = k->budget;
         pthread_mutex_unlock(&k->lock);
-        work_on(k, t);
+        work_on(k, t, budget);
         pthread_mutex_lock(&k->lock);
         t->next = NULL;
         *k->done_end = t;
@@ -171,6 +174,13 @@ void keeper_close(struct keeper *k)
     pthread_cond_destroy(&k->work);
     free(k->dir);
     free(k);
+}
+
+void keeper_set_budget(struct keeper *k, uint64_t budget)
+{
+    pthread_mutex_lock(&k->lock);
+    k->budget = budget;
+    pthread_mutex_unlock(&k->lock);
 }
 
 void keeper_put(struct keeper *k, struct keep_task *t)

@@ -37,6 +37,8 @@ struct keeper *keeper_create(const char *dir, uint64_t budget, int wake_fd);
 /* Finishes what was asked for, then ends. */
 void keeper_close(struct keeper *k);
 
+/* Another budget of saved states from the next task on. Any thread. */
+void keeper_set_budget(struct keeper *k, uint64_t budget);
 void keeper_put(struct keeper *k, struct keep_task *t); /* t is taken */
 struct keep_task *keeper_take(struct keeper *k);        /* a finished one, or NULL */
 void keep_task_free(struct keep_task *t);

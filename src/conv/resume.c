@@ -106,7 +106,7 @@ static int open_store(const struct conv *c, struct store **out, struct buf *noti
                        "conversations are not saved (--no-save), so none can be gone "
                        "on with");
     }
-    return store_open(c->dir, c->opts.state_budget, out, notice, e);
+    return store_open(c->dir, atomic_load(&c->budget), out, notice, e);
 }
 
 struct listing {
@@ -248,6 +248,21 @@ int conv_disk(struct conv *c, struct conv_disk *out, struct err *e)
     if (rc == 0) {
         out->budget = store_budget(s);
     }
+    store_close(s);
+    return rc;
+}
+
+int conv_set_budget(struct conv *c, uint64_t budget, uint64_t *bytes, struct err *e)
+{
+    struct store *s = NULL;
+    *bytes = 0;
+    atomic_store(&c->budget, budget);
+    struct cmd *cmd = mem_zalloc(sizeof *cmd);
+    cmd->kind = CMD_BUDGET;
+    cmd->budget = budget;
+    conv_command(c, cmd);
+    int rc = open_store(c, &s, NULL, e);
+    rc = rc < 0 ? rc : store_trim(s, bytes, e);
     store_close(s);
     return rc;
 }

@@ -644,6 +644,14 @@ int conv_disk(struct conv *c, struct conv_disk *out, struct err *e)
     return 0;
 }
 
+int conv_set_budget(struct conv *c, uint64_t budget, uint64_t *bytes, struct err *e)
+{
+    (void)c;
+    (void)e;
+    *bytes = budget < 5000 ? 4096 : 0;
+    return 0;
+}
+
 int conv_rename(struct conv *c, int64_t conversation, const char *name, struct err *e)
 {
     (void)c;

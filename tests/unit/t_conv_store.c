@@ -1044,6 +1044,43 @@ static void look(struct conv *c, struct seen *k)
     assert_int_equal(conv_list(c, 1, see, k, NULL), 0);
 }
 
+/* A smaller budget while it runs: states go at once, and none is saved that is too large. */
+static void another_budget(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.save = o.save_state = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    struct conv_disk disk;
+    uint64_t freed = 0;
+    say("Yes.<|im_end|>");
+    ask(c, t, "One?", &h);
+    heard_fini(&h);
+    save_now(c, t, &h);
+    heard_fini(&h);
+    assert_int_equal(conv_set_budget(c, UINT64_MAX, &freed, NULL), 0);
+    assert_int_equal(freed, 0);
+    assert_int_equal(conv_disk(c, &disk, NULL), 0);
+    assert_true(disk.state > 0 && disk.budget > 1000000);
+    assert_int_equal(conv_set_budget(c, 16, &freed, NULL), 0);
+    assert_int_equal(freed > 0, 1);
+    assert_int_equal(conv_disk(c, &disk, NULL), 0);
+    assert_int_equal(disk.state, 0);
+    assert_int_equal(disk.budget, 16);
+    ask(c, t, "Two?", &h);
+    heard_fini(&h);
+    save_now(c, t, &h);
+    assert_non_null(strstr(TEXT(h.notice), "the engine's state is not saved"));
+    heard_fini(&h);
+    struct view_chat v;
+    chat_view(t, &v);
+    assert_true(v.saved && !v.state_saved);
+    conv_close(c);
+}
+
 static void named_pinned_and_forgotten(void **state)
 {
     (void)state;
@@ -1099,6 +1136,7 @@ int main(void)
         cmocka_unit_test(a_folder_that_goes),
         cmocka_unit_test(a_rewound_chat_without_a_disk),
         cmocka_unit_test(a_chat_goes_to_another_conversation),
+        cmocka_unit_test(another_budget),
         cmocka_unit_test(named_pinned_and_forgotten),
     };
     return cmocka_run_group_tests(tests, conv_prepare, conv_clean);
