@@ -132,7 +132,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < n && rc == 0; i++) {
         rc = open_link(&links[i], &at);
         struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &links[i]};
-        if (rc == 0 && (epoll_ctl(ep, EPOLL_CTL_ADD, links[i].fd, &ev) < 0 || !ask(&links[i], &r))) {
+        if (rc == 0 &&
+            (epoll_ctl(ep, EPOLL_CTL_ADD, links[i].fd, &ev) < 0 || !ask(&links[i], &r))) {
             rc = fail("send");
         }
     }

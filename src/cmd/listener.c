@@ -217,9 +217,10 @@ int listener_open(struct listener *l, const char *address, struct err *e)
 
 const char *listener_scheme(const struct listener *l)
 {
-    return strncmp(http_address(l->http), "unix:", 5) == 0 ? ""
-           : l->opts.tls_cert                              ? "https://"
-                                                           : "http://";
+    if (l->opts.given_fd > 0 || strncmp(http_address(l->http), "unix:", 5) == 0) {
+        return "";
+    }
+    return l->opts.tls_cert ? "https://" : "http://";
 }
 
 void listener_close(struct listener *l)
