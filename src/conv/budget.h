@@ -1,7 +1,7 @@
 #ifndef QUASAR_CONV_BUDGET_H
 #define QUASAR_CONV_BUDGET_H
 
-#include "engine/engine.h"
+#include "sched/sched.h"
 #include "tokenizer/tokenizer.h"
 
 /*
