@@ -32,7 +32,6 @@ per() {
     local all one n
     all=$(cpu "$@" -n 400)
     n=$(count)
-    rounds=$(figure tokens_per_round)
     one=$(cpu "$@" -n 1 --min-tokens 0)
     awk -v a="$all" -v b="$one" -v n="$n" 'BEGIN { printf "%.4f", 1000 * (a - b) / (n - 1) }'
 }
@@ -50,14 +49,12 @@ for spec in auto off; do
 done
 for form in without with; do
     : >"$tmp/per"
-    : >"$tmp/rounds"
     for ((i = 0; i < pairs; i++)); do
         set -- -p 'List the people of a small journal as JSON.' --temp 0.8 --seed "$i"
         [ $form = with ] && set -- "$@" --json-schema "$tmp/schema.json"
         [ $form = without ] && set -- "$@" --min-tokens 120
         per "$@" >>"$tmp/per"
         echo >>"$tmp/per"
-        figure tokens_per_round >>"$tmp/rounds"
     done
     echo "$form a schema: $(grep . "$tmp/per" | median) ms a token"
 done

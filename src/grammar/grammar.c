@@ -37,6 +37,15 @@ int grammar_of(struct nodes *x, node root, bool marks, struct grammar **out, str
     return 0;
 }
 
+int grammar_of_json(struct nodes *x, node root, bool open, struct grammar **out, struct err *e)
+{
+    const int rc = grammar_of(x, root, false, out, e);
+    if (rc == 0) {
+        (*out)->open = open;
+    }
+    return rc;
+}
+
 void grammar_ref(struct grammar *g)
 {
     atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
@@ -59,7 +68,7 @@ void grammar_free(struct grammar *g)
 
 /* ---- from texts ---- */
 
-static int of_schema(struct nodes *x, const char *p, size_t n, bool strict, node *out,
+static int of_schema(struct nodes *x, const char *p, size_t n, bool strict, node *out, bool *open,
                      struct buf *notes, struct err *e)
 {
     json_t *v = NULL;
@@ -71,6 +80,7 @@ static int of_schema(struct nodes *x, const char *p, size_t n, bool strict, node
     schema_init(&c, x, v, strict, notes, e);
     *out = schema_node(&c, v);
     rc = c.rc;
+    *open = c.open;
     schema_fini(&c);
     json_decref(v);
     return rc;
@@ -124,13 +134,14 @@ int grammar_compile(enum grammar_kind kind, const char *p, size_t n, bool strict
     struct nodes *x = nodes_create();
     node root = NODE_FAIL;
     struct err why = ERR_INIT;
+    bool open = kind == GK_OBJECT;
     int rc = 0;
     switch (kind) {
     case GK_OBJECT:
         root = any_object(x);
         break;
     case GK_SCHEMA:
-        rc = of_schema(x, p, n, strict, &root, notes, e);
+        rc = of_schema(x, p, n, strict, &root, &open, notes, e);
         break;
     case GK_REGEX:
         rc = of_regex(x, p, n, &root, e);
@@ -148,7 +159,7 @@ int grammar_compile(enum grammar_kind kind, const char *p, size_t n, bool strict
     }
     static const char *const what[] = {"the object", "the schema", "the regular expression",
                                        "the choices", "the grammar"};
-    rc = grammar_of(x, root, false, out, &why);
+    rc = grammar_of_json(x, root, open, out, &why);
     return rc < 0 ? err_set(e, rc, "%s: %s", what[kind], why.msg) : 0;
 }
 

@@ -23,6 +23,7 @@ struct grammar {
     struct nodes *nodes; /* constant */
     node root, gap;      /* constant; gap: line breaks before the answer */
     bool marks;          /* constant: added tokens are part of its texts */
+    bool open;           /* constant: it is JSON with names that it does not know */
 
     pthread_mutex_t lock; /* all that follows */
     struct automaton *a;
@@ -34,5 +35,7 @@ struct grammar {
 
 /* Takes x, also on failure. marks as above. */
 int grammar_of(struct nodes *x, node root, bool marks, struct grammar **out, struct err *e);
+/* … and open. */
+int grammar_of_json(struct nodes *x, node root, bool open, struct grammar **out, struct err *e);
 
 #endif

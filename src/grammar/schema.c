@@ -225,6 +225,7 @@ static node by_types(struct schema *c, const json_t *v, int types)
     struct nodes *x = c->s.x;
     node all = NODE_FAIL;
     if (types == T_ALL) {
+        c->open = true;
         return c->s.value;
     }
     if (types & T_OBJ) {
@@ -403,6 +404,7 @@ static void note_left_out(struct schema *c, const json_t *v)
 static node compile(struct schema *c, const json_t *v)
 {
     if (json_is_boolean(v)) {
+        c->open = c->open || json_is_true(v);
         return json_is_true(v) ? c->s.value : NODE_FAIL;
     }
     if (!json_is_object(v)) {

@@ -26,6 +26,7 @@ struct schema {
     } * rules;
     size_t n_rules, cap_rules;
     json_t *kept; /* schemas that were merged */
+    bool open;    /* some object has members that the schema does not name */
 };
 
 /* x: where nodes go; the rest as grammar_compile. root is borrowed until schema_fini. */

@@ -123,6 +123,7 @@ static node unnamed(struct schema *c, const json_t *v)
         patterns = NULL;
     }
     if (json_object_size(patterns) > 0) {
+        c->open = true;
         return by_patterns(c, patterns);
     }
     if (json_is_false(rest) || (!rest && n > 0)) {
@@ -154,6 +155,7 @@ static node unnamed(struct schema *c, const json_t *v)
     free(keys);
     const size_t before = schema_enter(c, "additionalProperties", NULL);
     const node value = rest ? schema_node(c, rest) : c->s.value;
+    c->open = true;
     schema_leave(c, before);
     return syntax_pair(&c->s, name, value);
 }
@@ -244,6 +246,7 @@ node schema_array(struct schema *c, const json_t *v)
     }
     const int32_t n = prefix ? (int32_t)json_array_size(prefix) : 0;
     size_t before = schema_enter(c, "items", NULL);
+    c->open = c->open || (!items && !prefix);
     const node item = items ? schema_node(c, items) : prefix ? NODE_FAIL : c->s.value;
     schema_leave(c, before);
     if (c->rc < 0 || least > most) {

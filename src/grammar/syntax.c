@@ -66,7 +66,7 @@ void syntax_init(struct syntax *s, struct nodes *x)
 
     const int32_t value = nodes_rule(x);
     s->value = nodes_ref(x, value);
-    const node pair = syntax_pair(s, s->string, s->value);
+    const node pair = syntax_pair(s, syntax_other_key(s, NULL, 0), s->value);
     const node pairs = nodes_seq(x, pair, nodes_rep(x, nodes_seq(x, s->comma, pair), 0, REP_ANY));
     s->object = nodes_seq3(
         x, nodes_byte(x, '{'), s->space,
@@ -142,6 +142,12 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Names are written in one way, so that equal ones are equal bytes. */
+static node name_text(struct nodes *x)
+{
+    return nodes_rep(x, chars_range(x, 0, CHAR_MAX_CODE, CHARS_JSON), 0, REP_ANY);
+}
+
 /* What may follow the first `at` bytes, which n sorted keys share, up to the quote. */
 static node other(struct syntax *s, const char *const *keys, size_t n, size_t at)
 {
@@ -170,7 +176,7 @@ static node other(struct syntax *s, const char *const *keys, size_t n, size_t at
     }
     char_set_close(&rest);
     char_set_invert(&rest);
-    all = nodes_alt(x, all, nodes_seq(x, chars_of(x, &rest, CHARS_JSON), s->text));
+    all = nodes_alt(x, all, nodes_seq(x, chars_of(x, &rest, CHARS_JSON), name_text(x)));
     char_set_free(&rest);
     return whole ? all : nodes_alt(x, all, NODE_EMPTY);
 }
@@ -182,7 +188,7 @@ node syntax_other_key(struct syntax *s, const char *const *keys, size_t n)
         memcpy(sorted, keys, n * sizeof *sorted);
         qsort(sorted, n, sizeof *sorted, by_text);
     }
-    const node rest = n > 0 ? other(s, sorted, n, 0) : s->text;
+    const node rest = n > 0 ? other(s, sorted, n, 0) : name_text(s->x);
     free(sorted);
     return nodes_seq3(s->x, quote(s->x), rest, quote(s->x));
 }

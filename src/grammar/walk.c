@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "grammar/inside.h"
 #include "grammar/tree.h"
+#include "grammar/twice.h"
 
 #define MASK_BYTES  (16U << 20) /* of one grammar; then they are made anew */
 #define FORCED_MOST 96          /* bytes */
@@ -36,9 +38,10 @@ struct walk {
     int n_end;
     int32_t call_opener;
     struct spot at;
-    bool begun;  /* at.state is known */
-    bool failed; /* there was no room for its states, or it took what may not be */
-    bool lines;  /* the answer has line breaks */
+    bool begun;      /* at.state is known */
+    bool failed;     /* there was no room for its states, or it took what may not be */
+    bool lines;      /* the answer has line breaks */
+    struct buf text; /* the answer, where names must not come twice */
     struct walk *next, **prev;
 };
 
@@ -80,6 +83,7 @@ void walk_free(struct walk *w)
     pthread_mutex_unlock(&w->g->lock);
     grammar_free(w->g);
     words_free(w->words);
+    buf_free(&w->text);
     free(w->end);
     free(w);
 }
@@ -289,6 +293,44 @@ static void copy(uint32_t *allow, size_t n_words, const struct words *w, const u
     memcpy(allow, from, (n_words < w->n_words ? n_words : w->n_words) * sizeof *allow);
 }
 
+static void add_text(struct walk *w, int32_t id)
+{
+    if (id >= 0 && id < w->words->n && !is_end(w, id)) {
+        size_t n = 0;
+        const char *p = words_bytes(w->words, id, &n);
+        buf_add(&w->text, p, n);
+    }
+}
+
+/* Takes away the ids that would end a name which its object has already, unless nothing would be
+ * left then. The drafts are behind the text while it is looked at. */
+static void not_twice(struct walk *w, const int32_t *draft, int n, uint32_t *allow, size_t n_words)
+{
+    const struct words *v = w->words;
+    const size_t before = w->text.len;
+    for (int i = 0; i < n; i++) {
+        add_text(w, draft[i]);
+    }
+    struct twice t;
+    twice_scan(&t, w->text.data ? w->text.data : "", w->text.len);
+    bool left = false;
+    for (int take = 0; take < 2 && t.n > 0 && (take == 0 || left); take++) {
+        for (int32_t id = 0; id < v->n && (size_t)id / 32 < n_words; id++) {
+            const uint32_t bit = 1U << (id % 32);
+            if (!(allow[id / 32] & bit) || is_end(w, id)) {
+                continue;
+            }
+            size_t len = 0;
+            const char *p = words_bytes(v, id, &len);
+            const bool twice = v->plain[id] == 0 && memchr(p, '"', len) && twice_ends(&t, p, len);
+            left = left || !twice;
+            allow[id / 32] &= take == 1 && twice ? ~bit : ~0U;
+        }
+    }
+    twice_fini(&t);
+    buf_truncate(&w->text, before);
+}
+
 static void allow_at(struct walk *w, const struct spot *s, uint32_t *allow, size_t n_words)
 {
     bool end = true;
@@ -325,6 +367,9 @@ void walk_row(struct walk *w, const int32_t *draft, int n, uint32_t *allow, size
     begin(w);
     if (!w->failed && after(w, draft, n, &s)) {
         allow_at(w, &s, allow, n_words);
+        if (w->g->open && s.phase == WP_ANSWER && w->at.phase == WP_ANSWER) {
+            not_twice(w, draft, n, allow, n_words);
+        }
         if (auto_full(w->g->a)) {
             memset(allow, 0, n_words * sizeof *allow);
         }
@@ -383,8 +428,12 @@ void walk_take(struct walk *w, int32_t id)
 {
     pthread_mutex_lock(&w->g->lock);
     begin(w);
+    const enum phase was = w->at.phase;
     w->failed = w->failed || !step(w, &w->at, id) || auto_full(w->g->a);
     w->begun = w->begun || w->at.phase == WP_ANSWER;
+    if (w->g->open && was == WP_ANSWER) {
+        add_text(w, id);
+    }
     if (w->at.phase == WP_ANSWER && !w->at.fresh && id >= 0 && id < w->words->n && !w->lines) {
         size_t n = 0;
         const char *p = words_bytes(w->words, id, &n);

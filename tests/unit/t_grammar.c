@@ -245,9 +245,12 @@ static void walks(void **state)
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *one = json_array_get(all, i), *schema = json_object_get(one, "schema");
         struct grammar *g = of_schema(schema);
+        /* Where names are left open, those that would come twice are not let come either. */
+        const bool look = !json_is_true(json_object_get(one, "open"));
         for (int t = 0; t < times; t++) {
             struct buf text = BUF_INIT;
-            const bool over = random_walk(g, words, (uint64_t)t * 1000 + i, 600, t < 2, &text);
+            const bool over =
+                random_walk(g, words, (uint64_t)t * 1000 + i, 600, look && t < 2, &text);
             const bool has = json_is_true(json_object_get(one, "bounded"));
             bounded += has;
             ended += has && over;
