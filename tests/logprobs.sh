@@ -31,7 +31,7 @@ near() {
         NF != 2 { print "line " NR ": one is missing"; exit }
         { d = $1 - $2; if (d < 0) d = -d; if (d > limit) { print "line " NR ": " $1 " and " $2; exit } }'
 }
-echo 1..4
+echo 1..5
 "$q" serve $engine --port 0 --prefix-cache off >/dev/null 2>"$tmp/log" &
 pid=$!
 for ((i = 0; i < 3000; i++)); do
@@ -55,6 +55,10 @@ for as in prefill decode; do
     [ -z "$far" ] || wrong "score --as $as: $far"
 done
 result "within 1e-3 of score, of a prompt read at once and of one decoded"
+"$q" score $engine --json --as decode --from "$first" --tokens "$all" | grep -o '"logprob":[-0-9.e]*' | cut -d: -f2 | tail -n +"$first" | head -32 >"$tmp/score"
+awk '{ printf "%.9g\n", $1 }' "$tmp/http" >"$tmp/http.p" # as many digits as tell floats apart
+cmp -s "$tmp/http.p" "$tmp/score" || wrong "they differ: $(diff "$tmp/http.p" "$tmp/score" | head -3)"
+result "those of score to the bit, where it reads the prompt at once and decodes the rest"
 
 curl -sN -m 60 "$url/v1/completions" -d "{\"stream\":true,\"prompt\":$ids,$ask}" >"$tmp/stream"
 numbers token_logprobs <"$tmp/stream" >"$tmp/streamed"

@@ -149,6 +149,8 @@ const struct conf_opt options_table[] = {
      "what another format of the key/value cache changes, by position", true},
     {"as", 0, CONF_ENUM, "prefill", NO_BOUNDS, "prefill|decode", C_SCORE, "HOW",
      "which path computes", true},
+    {"from", 0, CONF_INT, "0", 0, 1 << 20, NULL, C_SCORE, "N",
+     "--as decode: the first N tokens are read at once, as a prompt is", true},
 
     /* convert, inspect */
     {"tier", 0, CONF_ENUM, NULL, NO_BOUNDS, "f32|bf16|q8|default|q4s|q5f|q6|q6f|q6k",

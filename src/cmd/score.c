@@ -21,30 +21,31 @@
 int score_tokens(const struct scorer *s, int seq, const int32_t *ids, int n, score_row_fn row,
                  void *ctx, struct err *e)
 {
+    const int start = engine_seq_len(s->g, seq);
+    const int most = s->from - start, behind = most < 0 ? 0 : most < n ? most : n;
+    const int at_once = s->decode ? behind : n;
     int rc = 0;
-    if (s->decode) {
-        int start = engine_seq_len(s->g, seq);
-        for (int i = 0; i < n && rc == 0; i++) {
-            rc = engine_decode(s->g, &seq, &ids[i], 1, e);
-            if (rc == 0 && row) {
-                rc = row(ctx, start + i, 0, e);
-            }
-        }
-        return rc;
-    }
-    int32_t *want = mem_array((size_t)n, sizeof *want);
-    for (int i = 0; i < n; i++) {
+    int32_t *want = mem_array((size_t)at_once + 1, sizeof *want);
+    for (int i = 0; i < at_once; i++) {
         want[i] = i;
     }
-    struct engine_prefill p = {.seq = seq,
-                               .tokens = ids,
-                               .n = n,
-                               .want = want,
-                               .n_want = row ? n : 0,
-                               .sink = row,
-                               .sink_ctx = ctx};
-    rc = engine_prefill(s->g, &p, e);
+    if (at_once > 0) {
+        struct engine_prefill p = {.seq = seq,
+                                   .tokens = ids,
+                                   .n = at_once,
+                                   .want = want,
+                                   .n_want = row ? at_once : 0,
+                                   .sink = row,
+                                   .sink_ctx = ctx};
+        rc = engine_prefill(s->g, &p, e);
+    }
     free(want);
+    for (int i = at_once; i < n && rc == 0; i++) {
+        rc = engine_decode(s->g, &seq, &ids[i], 1, e);
+        if (rc == 0 && row) {
+            rc = row(ctx, start + i, 0, e);
+        }
+    }
     return rc;
 }
 
@@ -68,7 +69,7 @@ static json_t *top_list(const struct rows *r, int vocab, double lse)
     for (int i = 0; i < k; i++) {
         json_t *o = json_object();
         json_object_set_new(o, "id", json_integer(ids[i]));
-        json_object_set_new(o, "logprob", json_real((double)r->row[ids[i]] - lse));
+        json_object_set_new(o, "logprob", json_real((double)(float)((double)r->row[ids[i]] - lse)));
         if (r->logits) {
             json_object_set_new(o, "logit", json_real((double)r->row[ids[i]]));
         }
@@ -95,7 +96,7 @@ static int one_row(void *ctx, int pos, int output, struct err *e)
         int32_t next = r->ids[pos + 1];
         double v = next < vocab ? (double)r->row[next] - lse : -INFINITY;
         if (isfinite(v)) {
-            lp = json_real(v); /* JSON has no infinity */
+            lp = json_real((double)(float)v); /* as requests get them; JSON has no infinity */
         }
         r->nll -= v;
         r->counted++;
@@ -370,6 +371,9 @@ int cmd_score(const struct conf *cf, int nargs, char **args, struct err *e)
         return err_set(e, QE_USAGE, "--against compares prefill by itself: leave --%s out",
                        ref ? "ref" : "as decode");
     }
+    if (conf_int(cf, "from", 0) > 0 && !conf_is_word(cf, "as", "decode")) {
+        return err_set(e, QE_USAGE, "--from says where --as decode begins: give that too");
+    }
     struct model m = {0};
     struct tokenizer *tok = NULL;
     struct tok_ids ids = {0};
@@ -392,8 +396,11 @@ int cmd_score(const struct conf *cf, int nargs, char **args, struct err *e)
         }
     }
     if (rc == 0) {
-        struct scorer s = {
-            .g = m.engine, .file = m.file, .tok = tok, .decode = conf_is_word(cf, "as", "decode")};
+        struct scorer s = {.g = m.engine,
+                           .file = m.file,
+                           .tok = tok,
+                           .decode = conf_is_word(cf, "as", "decode"),
+                           .from = (int)conf_int(cf, "from", 0)};
         rc = ref     ? compare(&s, cf, e)
              : other ? against(&s, cf, &tweak, &ids, e)
                      : score_ids(&s, cf, &ids, e);

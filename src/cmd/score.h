@@ -16,6 +16,7 @@ struct scorer {
     const struct container *file;
     const struct tokenizer *tok; /* NULL when the model has none */
     bool decode;                 /* --as decode */
+    int from;                    /* … behind so many tokens, which are read as a prompt is */
 };
 
 /* Called for every position, with its output; may read it. */
