@@ -61,14 +61,12 @@ static int f_read(sqlite3_file *f, void *p, int n, sqlite3_int64 at)
 
 static int f_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 at)
 {
-    return must_fail() ? failure(SQLITE_IOERR_WRITE)
-                       : own(f)->pMethods->xWrite(own(f), p, n, at);
+    return must_fail() ? failure(SQLITE_IOERR_WRITE) : own(f)->pMethods->xWrite(own(f), p, n, at);
 }
 
 static int f_truncate(sqlite3_file *f, sqlite3_int64 size)
 {
-    return must_fail() ? failure(SQLITE_IOERR_TRUNCATE)
-                       : own(f)->pMethods->xTruncate(own(f), size);
+    return must_fail() ? failure(SQLITE_IOERR_TRUNCATE) : own(f)->pMethods->xTruncate(own(f), size);
 }
 
 static int f_sync(sqlite3_file *f, int flags)

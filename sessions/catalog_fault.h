@@ -3,8 +3,8 @@
 
 /*
  * Fault injection for tests, process-wide, as io_fault_set is for other files: whatever SQLite
- * writes, syncs, cuts off or deletes from now on is counted, and the n-th (from 1) and the times - 1
- * that follow it (times 0: all) fail with errnum, or end the process at once when errnum is 0. Of
+ * writes, syncs, cuts off or deletes from now on is counted, and the n-th (from 1) and the times -
+ * 1 that follow it (times 0: all) fail with errnum, or end the process at once when errnum is 0. Of
  * catalogues that are opened after the first call; n 0 turns it off. Any thread.
  */
 void catalog_fault_set(unsigned n, int errnum, unsigned times);

@@ -81,12 +81,23 @@ cat >"$tmp/script" <<'S'
 round 1ms
 answer /endless/
   repeat 20000 word%d 
+answer /patient/
+  pause 6s
+  text At last.
 answer
   text Hello from the script.
 S
 
-echo 1..14
+echo 1..16
 start --max-queue 1024 --slots 8
+# streams that have nothing to say for a while, looked at below
+patient='"stream":true,"max_tokens":20,"messages":[{"role":"user","content":"be patient"}]'
+curl -sN -m 60 -o "$tmp/ping.1" "$url/v1/messages" -d "{$patient}" &
+pings=$!
+curl -sN -m 60 -o "$tmp/ping.2" "$url/v1/chat/completions" -d "{$patient}" &
+pings="$pings $!"
+curl -sN -m 60 -o "$tmp/ping.3" "$url/v1/responses" -d '{"stream":true,"input":"be patient"}' &
+pings="$pings $!"
 get 405 /v1/chat/completions && head_has 'Allow: POST'
 get 405 /tokenize && head_has 'Allow: POST'
 get 405 /v1/messages/count_tokens && head_has 'Allow: POST'
@@ -173,8 +184,10 @@ grep -q '"input_tokens":[0-9]\{6,\}' "$tmp/large" || wrong "the large one: $(cut
 [ $answered -ge 1 ] || wrong "nobody else was answered meanwhile"
 result "a large prompt beside small ones"
 
-# counting is what the request itself is told; 20 of different makings
-for i in $(seq 1 20); do
+# counting is what the request itself is told; requests of different makings
+counts=20
+[ -z "${QUASAR_LONG-}" ] || counts=200
+for i in $(seq 1 $counts); do
     m='"max_tokens":2,"system":"'$(printf 's%.0s' $(seq 1 "$i"))'","messages":[{"role":"user","content":"q'$i'"}'
     [ $((i % 2)) = 0 ] && m="$m,{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\",\"signature\":\"\"},{\"type\":\"text\",\"text\":\"a $i\"}]},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"again\"}]}"
     m="$m]"
@@ -186,6 +199,31 @@ for i in $(seq 1 20); do
     [ "$counted" = $((${used% *} + ${used#* })) ] || wrong "$i: counted $counted, used $used"
 done
 result "counting equals usage"
+
+wait $pings
+for i in 1 2 3; do
+    # one at the beginning, since the prompt is accepted, and one after 5 s
+    ticks=$(grep -c '^event: ping\|^:\|^event: keepalive' "$tmp/ping.$i")
+    [ "$ticks" -ge 1 ] && grep -q 'last' "$tmp/ping.$i" || wrong "$i: $ticks signs of life: $(head -c 400 "$tmp/ping.$i")"
+done
+result "signs of life while there is nothing to say"
+
+"$hammer" "$port" deaf >"$tmp/deaf" &
+deaf=$!
+for ((i = 0; i < 500; i++)); do
+    get 200 /v1/status
+    case $body in *'"running":1'*) break ;; esac
+    sleep 0.02
+done
+before=$(awk '/VmRSS/ { print $2 }' /proc/$pid/status)
+for i in 1 2 3 4 5; do get 200 /v1/chat/completions -d "$chat" && has 'Hello from the script'; done
+sleep 1
+after=$(awk '/VmRSS/ { print $2 }' /proc/$pid/status)
+[ $((after - before)) -lt 32768 ] || wrong "the server grew from $before to $after KB for a client that reads nothing"
+kill $deaf
+wait $deaf 2>/dev/null
+quiet
+result "a client that reads nothing holds up nobody"
 
 got=$("$hammer" "$port" many 512)
 [ "$got" = 512 ] || wrong "of 512 streams at a time $got were whole"

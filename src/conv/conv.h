@@ -330,8 +330,8 @@ struct chat_result {
 const struct chat_result *chat_last(const struct chat *t);
 /* Changes one setting for the turns that follow: temp, top-k, top-p, min-p,
  * presence, frequency, repetition, seed, max-tokens, min-tokens (as the options of these names),
- * think (on, off), think-budget, effort, system (any text); the value "default" goes back to the model's own
- * (system: none). QE_USAGE names the key, the value and what is allowed. */
+ * think (on, off), think-budget, effort, system (any text); the value "default" goes back to the
+ * model's own (system: none). QE_USAGE names the key, the value and what is allowed. */
 int chat_set(struct chat *t, const char *key, const char *value, struct err *e);
 /* What one of those is set to (cut off at the size of out); false: it is the model's own. */
 bool chat_get(const struct chat *t, const char *key, char out[64]);

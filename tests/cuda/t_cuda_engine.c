@@ -737,10 +737,6 @@ int main(void)
         text[i] = (int32_t)((i * 2654435761U + s) >> 7) % TM_USED;
         text[i] = text[i] < 0 ? -text[i] : text[i];
     }
-        graphs();
-        graphs_settle();
-        return done();
-    }
     beside_the_cpu(EKV_F16, 0.005, PROMPT);
     if (!QUICK) {
         beside_the_cpu(EKV_F8, 0.1, 3);

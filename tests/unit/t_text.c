@@ -14,7 +14,6 @@
 
 #include "base/utf8.h"
 
-
 static void check_filter(const char *in, size_t n, bool ascii, const char *want)
 {
     struct buf b = BUF_INIT;
