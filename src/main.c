@@ -73,6 +73,18 @@ static void print_command_help(const struct command *c, const struct conf *cf)
 static const struct command chat = {"chat", C_CHAT, cmd_chat, "[MODEL]",
                                     "a conversation in the terminal"};
 
+/* The chat was asked for with what it does not know; a command among the words says why. */
+static int command_late(int argc, char **argv, int rc, struct err *e)
+{
+    for (int i = 0; i < argc; i++) {
+        if (find_command(argv[i])) {
+            return err_set(e, QE_USAGE, "the command goes first: quasar %s, and then its options",
+                           argv[i]);
+        }
+    }
+    return rc;
+}
+
 static int run_command(const struct command *c, int argc, char **argv, struct err *e)
 {
     struct conf *cf = conf_create(options_table);
@@ -100,6 +112,9 @@ static int run_command(const struct command *c, int argc, char **argv, struct er
                            "there is no command and no model \"%s\" (quasar --help lists the "
                            "commands)",
                            args[0]);
+    }
+    if (rc == QE_USAGE && c == &chat) {
+        rc = command_late(argc, argv, rc, e);
     }
     if (rc == 0) {
         rc = c->run(cf, nargs, args, e);

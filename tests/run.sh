@@ -36,7 +36,7 @@ keys() { sed 's/"\(tokens\|text\|thought\)":\(\[[^]]*\]\|"[^"]*"\)/"\1":0/g' "$1
 XDG_STATE_HOME=$t/state
 export XDG_STATE_HOME
 
-echo 1..86
+echo 1..89
 
 # a question and its answer
 go 0 -p 'How many days are in a week?' --seed 3 && grep -q . "$t/out" && empty "$t/err"
@@ -313,6 +313,23 @@ ok 'drafts beyond what the engine was opened for are refused'
 go 2 -p x --spec ngram && one_line "$t/err" && grep -q 'mtp+suffix' "$t/err" &&
     go 2 -p x --draft 16 && one_line "$t/err"
 ok 'drafters and depths that do not exist are refused'
+
+# answers in a form
+echo '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}' >"$t/schema"
+go 0 -p 'Is water wet?' --seed 3 --think off --regex '(yes|no)' && grep -qx 'yes\|no' "$t/out" && empty "$t/err" &&
+    go 0 -p 'A number.' --seed 3 --json-schema "$t/schema" -n 400 && tr -d ' \n' <"$t/out" | grep -q '^{"n":-\?[0-9]*}$' &&
+    go 1 -p x --regex 'a(' && one_line "$t/err" && go 2 -p x --regex a --json-schema "$t/schema" && one_line "$t/err"
+ok 'an answer has its form; a wrong form is refused'
+go 1 -p 'Is water wet?' --seed 3 --think off --regex '[0-9]{40}' -n 5 && grep -qx '[0-9]*' "$t/out" && one_line "$t/err" &&
+    grep -q 'has not the form asked for: it was cut' "$t/err" &&
+    go 1 -p 'Is water wet?' --seed 3 --think off --regex '(yes|no)' --stop e --stop o && one_line "$t/err" && grep -q 'a stop text' "$t/err"
+ok 'an answer that was cut before its form was complete is no answer'
+"$q" -m "$model" run -p hi </dev/null >"$t/out" 2>"$t/err"
+[ $? -eq 2 ] && one_line "$t/err" && grep -q 'the command goes first: quasar run' "$t/err" && {
+    "$q" -m "$model" score </dev/null >"$t/out" 2>"$t/err"
+    [ $? -eq 2 ]
+} && grep -q 'the command goes first: quasar score' "$t/err"
+ok 'a command behind options is told to go first'
 
 "$q" run -m "$model" --threads 1 -p 'Count to a million.' --ignore-eos --temp 0 --think off --json-stream \
     </dev/null >"$t/out" 2>"$t/err" &

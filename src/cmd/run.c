@@ -339,6 +339,18 @@ static void save_state(struct conv *c, struct chat *t, struct runout *out)
     }
 }
 
+/* What was printed is no answer of the form, unless it ended by itself. */
+static int form_kept(const struct chat_result *r, struct err *e)
+{
+    if (r->reason == CE_R_STOP && r->stop < 0) {
+        return 0;
+    }
+    return err_set(e, QE_FORMAT, "the answer has not the form asked for: %s",
+                   r->reason == CE_R_LENGTH ? "it was cut at the most tokens allowed (-n, --ctx)"
+                   : r->stop >= 0           ? "a stop text ended it"
+                                            : "it did not end by itself");
+}
+
 static int exchange(const struct conv_opts *o, const struct prompt_in *p, const struct session *s,
                     struct runout *out, struct err *e)
 {
@@ -348,10 +360,12 @@ static int exchange(const struct conv_opts *o, const struct prompt_in *p, const 
         return rc;
     }
     struct chat *t = chat_create(c);
+    int kept = 0; /* the form of the answer */
     rc = session_enter(t, s, e);
     rc = rc < 0 ? rc : ask(t, p, e);
     if (rc == 0) {
         rc = answer(c, t, out, e);
+        kept = rc == 0 && p->form.kind != CF_NONE ? form_kept(chat_last(t), e) : 0;
         if (s->stored && (rc == 0 || rc == QE_CANCELLED)) {
             save_state(c, t, out);
         }
@@ -361,7 +375,7 @@ static int exchange(const struct conv_opts *o, const struct prompt_in *p, const 
                        "this turn is not stored: it could not be written until the end; ask again "
                        "when it can be");
     }
-    return rc;
+    return rc < 0 ? rc : kept;
 }
 
 static int run(const struct conf *cf, const struct prompt_in *p, struct err *e)
