@@ -46,7 +46,7 @@ wait_for 'rc=0'
 result 'keys of the settings: pressed, shown in help and palette, complained of'
 
 # what is bound is what is shown: welcome, title, hints, lists
-args='--bind send=F5 --bind newline=F6 --bind help=^T --bind sessions=F7 --bind sessions.back=^Y --bind sessions.rename-it=^N --bind quit-if-empty=none --bind escape=^O --bind transcript.back=w --bind transcript.copy-message=c --bind bottom=F8 --bind unqueue=^P'
+args='--bind send=F5 --bind newline=F6 --bind help=^T --bind sessions=F7 --bind sessions.back=^Y --bind sessions.rename-it=^N --bind quit-if-empty=none --bind escape=^O --bind transcript.back=w --bind transcript.copy-message=u --bind bottom=F8 --bind unqueue=^P'
 begin 120 30
 must 'F5 +send the message'
 must 'F6 +new line'
@@ -64,7 +64,7 @@ key F8
 wait_for '\^O \^O earlier messages'
 key Tab
 wait_for 'w back'
-must 'c copy'
+must 'u copy'
 key w
 wait_for 'F5 send'
 key F7

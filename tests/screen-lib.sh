@@ -13,7 +13,7 @@ sock=quasar-screen-$$-0
 export TMUX_TMPDIR=$tmp LC_ALL=C.UTF-8 HOME=$tmp TMUX='' FAKE_HISTORY=$tmp/history SHELL=/bin/bash
 # curses keeps its tables; reports of other kinds go to a file
 export ASAN_OPTIONS=detect_leaks=0:log_path=$tmp/asan UBSAN_OPTIONS=log_path=$tmp/asan
-unset NO_COLOR ACCESSIBLE VISUAL EDITOR
+unset NO_COLOR ACCESSIBLE VISUAL EDITOR XDG_CONFIG_HOME XDG_STATE_HOME XDG_DATA_HOME
 t() { tmux -L "$sock" -f /dev/null -u "$@"; }
 # the server may still write while it ends
 trap 't kill-server 2>/dev/null; rm -rf "$tmp" 2>/dev/null || { sleep 1; rm -rf "$tmp"; }' EXIT

@@ -15,7 +15,7 @@ begin 100 30
 key M-x
 wait_for '^ actions:'
 must '> send .*Enter$'
-text 'exhi'
+text 'qqzz'
 wait_for 'nothing found'
 key C-u
 key BSpace BSpace BSpace BSpace

@@ -181,7 +181,8 @@ for i in $(seq 1 300); do echo "Word $i of a prompt that is too long."; done >"$
 mkdir -p "$t/config/quasar"
 export XDG_STATE_HOME="$t/refused"
 dir=$XDG_STATE_HOME/quasar
-say 0 a 'Hi.' -n 2 && size=$(du -b "$dir/catalog.db" | cut -f1) && for i in 1 2 3; do say 1 a "$(cat "$t/longer")" --ctx 256 || break; done &&
+# (it waits in the catalogue until it is refused: the room for that is made once)
+say 0 a 'Hi.' -n 2 && say 1 a "$(cat "$t/longer")" --ctx 256 && size=$(du -b "$dir/catalog.db" | cut -f1) && for i in 1 2 3; do say 1 a "$(cat "$t/longer")" --ctx 256 || break; done && ! grep -aq 'Word 1 of' "$dir"/catalog.db* &&
     one_line "$t/err" && grep -q 'raise --ctx' "$t/err" && [ "$(turns a)" = 2 ] && se 0 show a --json && ! grep -q 'Word 1 ' "$t/out" &&
     [ "$(du -b "$dir/catalog.db" | cut -f1)" = "$size" ] && say 1 b "$(cat "$t/longer")" --ctx 256 && se 0 list && grep -q ' 0 turns .* b$' "$t/out"
 ok 'a prompt that is refused for its length is not stored'

@@ -45,7 +45,7 @@ static void words_behind_commands(void **state)
     offers("/think", "o", 0, "on off");
     offers("/think", "  s", 2, "show");
     offers("/think", "on ", 3, "");
-    offers("/set", "t", 0, "temp top-k top-p think theme");
+    offers("/set", "t", 0, "temp top-k top-p think think-budget theme");
     offers("/set", "editor ", 7, "emacs vi");
     offers("/set", "editor v", 7, "vi");
     offers("/set", "editor vi x", 10, "");
