@@ -179,9 +179,10 @@ int catalog_seen(struct catalog *c, int64_t conv, struct err *e);
  * any more. The bytes are the caller's. */
 int catalog_draft_put(struct catalog *c, int64_t conv, int64_t turn, int64_t owner, const char *p,
                       size_t n, struct err *e);
-/* Appends it; nothing where there is none. */
-int catalog_draft_get(struct catalog *c, int64_t conv, int64_t turn, struct buf *out,
-                      struct err *e);
+/* Appends it; nothing where there is none. Behind an answer that was under way it is stored after
+ * the question: *after is the turn that it is stored after. */
+int catalog_draft_get(struct catalog *c, int64_t conv, int64_t turn, int64_t *after,
+                      struct buf *out, struct err *e);
 /* Takes the latest that has no conversation and whose owner is gone, so that nobody else does. */
 int catalog_draft_adopt(struct catalog *c, bool (*gone)(void *ctx, int64_t owner), void *ctx,
                         struct buf *out, struct err *e);

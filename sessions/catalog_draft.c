@@ -43,12 +43,14 @@ int catalog_draft_put(struct catalog *c, int64_t conv, int64_t turn, int64_t own
     return cat_end_write(c, rc, e);
 }
 
-int catalog_draft_get(struct catalog *c, int64_t conv, int64_t turn, struct buf *out, struct err *e)
+int catalog_draft_get(struct catalog *c, int64_t conv, int64_t turn, int64_t *after,
+                      struct buf *out, struct err *e)
 {
     sqlite3_stmt *st = NULL;
     int rc = cat_prepare(c,
-                         "SELECT draft FROM drafts WHERE conversation = ?1 AND turn = ?2"
-                         " ORDER BY id DESC LIMIT 1",
+                         "SELECT draft, turn FROM drafts WHERE conversation = ?1 AND (turn = ?2 OR"
+                         " turn = (SELECT parent FROM turns WHERE id = ?2 AND role = 'assistant'))"
+                         " ORDER BY turn = ?2 DESC, id DESC LIMIT 1",
                          &st, e);
     if (rc < 0) {
         return rc;
@@ -62,6 +64,7 @@ int catalog_draft_get(struct catalog *c, int64_t conv, int64_t turn, struct buf 
         if (p && n > 0) {
             buf_add(out, p, (size_t)n);
         }
+        *after = sqlite3_column_int64(st, 1);
     }
     rc = step == SQLITE_ROW || step == SQLITE_DONE ? 0 : cat_fail(c, "read a draft", e);
     sqlite3_finalize(st);

@@ -70,7 +70,9 @@ must '^ > \[file summary, [0-9]+ bytes\]'
 key Escape
 wait_for 'nothing was changed'
 wait_not 'file summary'
-must '/compact the numbers'
+must_not '/compact the numbers'
+say count
+wait_for '6 messages were before this one'
 say '/compact' '/compact'
 wait_for 'going on from a summary'
 text 'and now'

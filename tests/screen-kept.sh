@@ -81,6 +81,32 @@ key C-d
 wait_for '^rc=0'
 result 'it comes back as it was, is not sent by itself, and is gone once it is sent'
 
+# ---- a draft that is written while an answer runs ----
+for end in HUP TERM KILL; do
+    again 100 30 --start new
+    say "the first of $end"
+    wait_for 'said20'
+    text "meanwhile $end"
+    wait_for "^ > meanwhile $end"
+    wait_until sh -c 'sleep 2.5'
+    kill -"$end" "$(pid)"
+    wait_for '^rc='
+    key C-l
+    again 100 30 -c
+    wait_for "^ > meanwhile $end"
+    must 'said20'
+    key C-u
+    wait_not "^ > meanwhile $end"
+    key C-d
+    wait_for '^rc=0'
+    again 100 30 -c
+    wait_for 'said20'
+    must_not "meanwhile $end"
+    key C-d
+    wait_for '^rc=0'
+done
+result 'a draft that is written while an answer runs is there again, whatever ended it'
+
 # ---- the mark of an answer that was cut off ----
 again 100 30 --start new
 say 'the first of them'

@@ -70,6 +70,8 @@ struct pane {
     const char *fork_what; /* what the user asked for */
     struct draft *aside;   /* what was being written before; Esc gives it back */
     bool compacting;       /* this turn's answer is a summary to go on from */
+    bool summed;           /* … which the branch begins with */
+    size_t before_summary; /* transcript_mark */
     size_t n_messages;     /* that the conversation consists of */
     bool said;             /* this turn will be part of it */
 

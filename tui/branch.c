@@ -109,6 +109,7 @@ void branch_retry(struct app *a)
 void branch_forget(struct pane *p)
 {
     p->forking = false;
+    p->summed = false;
     draft_free(p->aside);
     p->aside = NULL;
 }
@@ -117,6 +118,9 @@ void branch_cancel(struct app *a)
 {
     submit_keep_draft(a->cur);
     composer_restore(a->cur->composer, a->cur->aside);
+    if (a->cur->summed) {
+        transcript_back_to(a->cur->transcript, a->cur->before_summary);
+    }
     branch_forget(a->cur);
     app_note(a, R_TEXT, "nothing was changed");
 }
@@ -145,6 +149,7 @@ void branch_from_start(struct pane *p, struct draft *before, const char *what)
     branch_forget(p);
     p->aside = before;
     p->forking = true;
+    p->summed = true;
     p->fork_keep = 0;
     p->fork_what = what;
 }

@@ -81,6 +81,7 @@ void compact_begin(struct app *a, const char *hint)
     compact_request(hint, &m.full);
     buf_printf(&m.shown, "/compact%s%s", hint[0] ? " " : "", hint);
     p->compacting = true;
+    p->before_summary = transcript_mark(p->transcript);
     turn_begin(p, &m);
     p->compacting = p->compacting && p->in_turn;
     message_free(&m);
@@ -94,6 +95,7 @@ void compact_end(struct pane *p, bool whole)
     struct buf summary = BUF_INIT;
     p->compacting = false;
     if (!whole || !answer || answer->len == 0) {
+        transcript_back_to(p->transcript, p->before_summary);
         app_note(a, R_WARN, "nothing was summed up; the conversation goes on as it was");
         return;
     }
@@ -102,6 +104,7 @@ void compact_end(struct pane *p, bool whole)
     buf_add(&summary, answer->data, answer->len);
     buf_adds(&summary, "\n\n");
     if (composer_put_file(p->composer, "summary", summary.data, summary.len, &e) < 0) {
+        transcript_back_to(p->transcript, p->before_summary);
         app_note(a, R_BAD, "%s", e.msg);
         draft_free(before);
     } else {

@@ -164,7 +164,7 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
         p->whole = ev->reason == CE_R_STOP && p->spoke;
         if (p->begun) {
             transcript_end(p->log, R_DIM, p->whole ? "" : "not complete");
-            p->n_messages = transcript_kept(p->log, p->n_messages);
+            p->n_messages = p->aside ? p->n_messages : transcript_kept(p->log, p->n_messages);
         }
         switch (ev->reason) {
         case CE_R_STOP:
@@ -257,7 +257,9 @@ bool plain_send(struct plain *p, const char *text, size_t n)
     bool go_on = true;
     buf_add(&all, p->attached.data ? p->attached.data : "", p->attached.len);
     buf_add(&all, text, n);
-    if (chat_send(p->chat, all.data, all.len, &e) < 0) {
+    const int rc = p->aside ? chat_aside(p->chat, all.data, all.len, &e)
+                            : chat_send(p->chat, all.data, all.len, &e);
+    if (rc < 0) {
         fprintf(p->talk, "(not sent: %s)\n", e.msg);
     } else {
         p->asked = false;

@@ -29,6 +29,7 @@ struct plain {
     struct transcript *log;
     size_t n_messages;   /* of the conversation */
     struct buf attached; /* goes before the next message */
+    bool aside;          /* what is sent now is no part of the conversation */
 };
 
 /* Writes text from outside, made harmless. */

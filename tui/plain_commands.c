@@ -162,7 +162,9 @@ static bool do_compact(struct plain *p, char *args)
         return true;
     }
     compact_request(args, &request);
+    p->aside = true;
     const bool go_on = plain_send(p, request.data, request.len);
+    p->aside = false;
     const struct buf *summary = transcript_last_answer(p->log);
     buf_free(&request);
     if (go_on && p->whole && summary && summary->len > 0) {
@@ -172,6 +174,7 @@ static bool do_compact(struct plain *p, char *args)
         go_back(p, 0);
         answer(p, "What you say next goes on from this summary alone. What was said stays stored.");
     } else if (go_on) {
+        transcript_cut(p->log, p->n_messages);
         answer(p, "Nothing was summed up; the conversation goes on as it was.");
     }
     return go_on;

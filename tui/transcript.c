@@ -296,6 +296,20 @@ void transcript_cut(struct transcript *t, size_t keep)
     t->follow = true;
 }
 
+size_t transcript_mark(const struct transcript *t)
+{
+    return t->n;
+}
+
+void transcript_back_to(struct transcript *t, size_t mark)
+{
+    while (t->n > mark) {
+        block_free(t->block[--t->n]);
+        t->selected = -1;
+        t->has_hit = false;
+    }
+}
+
 /* ---- selection ----------------------------------------------------------- */
 
 static bool selectable(const struct block *b)

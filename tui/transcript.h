@@ -55,6 +55,9 @@ const struct buf *transcript_question_shown(const struct transcript *t, const st
 size_t transcript_answered(const struct transcript *t, size_t keep);
 /* Takes away everything after the first `keep` messages. */
 void transcript_cut(struct transcript *t, size_t keep);
+/* A place that can be gone back to: all that was shown since is taken away. */
+size_t transcript_mark(const struct transcript *t);
+void transcript_back_to(struct transcript *t, size_t mark);
 
 /* Scrolling, in rows; positive is down. */
 void transcript_scroll(struct transcript *t, int rows);

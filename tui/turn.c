@@ -29,7 +29,9 @@ void turn_begin(struct pane *p, const struct message *m)
     pane_draft_keep(p); /* what is sent is none any more */
     p->leave_to = 0;
     p->leave_asked = 0;
-    if (chat_send(p->chat, m->full.data, m->full.len, &e) < 0) {
+    const int rc = p->compacting ? chat_aside(p->chat, m->full.data, m->full.len, &e)
+                                 : chat_send(p->chat, m->full.data, m->full.len, &e);
+    if (rc < 0) {
         app_note(p->app, R_BAD, "not sent: %s", e.msg);
         composer_set(p->composer, m->full.data, m->full.len);
         return;
@@ -167,7 +169,7 @@ static void end_turn(struct pane *p, const struct conv_event *ev)
     if (role == R_BAD) {
         views_log(p->app, role, what);
     }
-    if (p->said) {
+    if (p->said && !p->compacting) {
         p->n_messages = transcript_kept(p->transcript, p->n_messages);
     }
     views_sample(p->app);
@@ -180,6 +182,9 @@ static void end_turn(struct pane *p, const struct conv_event *ev)
     if (p->compacting) {
         p->held = p->n_queue > 0; /* they were not meant for what is left behind */
         compact_end(p, ev->reason == CE_R_STOP && p->begun && p->said);
+        if (role == R_BAD) {
+            transcript_notice(p->transcript, role, what);
+        }
     }
     buf_truncate(&p->draft_kept, 0); /* it follows another turn now */
     if (p->composer && !composer_empty(p->composer)) {

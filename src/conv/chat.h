@@ -22,7 +22,8 @@
 /* The insides of a conv: shared by conv.c (threads, commands, the reader's side)
  * and turn.c (one exchange, the worker's side). */
 
-enum input_kind { IN_SEND, IN_MESSAGES, IN_TEXT, IN_IDS };
+/* IN_ASIDE: as IN_SEND, but neither the question nor the answer becomes part of anything. */
+enum input_kind { IN_SEND, IN_ASIDE, IN_MESSAGES, IN_TEXT, IN_IDS };
 
 /* A prompt that was made before its turn was asked for. Constant once made. */
 struct conv_prepared {
@@ -102,6 +103,14 @@ struct waiting {
     int64_t retry_at;         /* when to try again what failed; 0: nothing did */
 };
 
+/* What is being written, as it is stored. Worker thread. */
+struct drafting {
+    struct buf text;    /* empty: nothing is */
+    int64_t conv, turn; /* where it is stored; conv 0: of none yet; -1: nowhere */
+    bool changed;       /* it is not stored as it is here */
+    int64_t retry_at;   /* when to try again what failed; 0: nothing did */
+};
+
 /* A stored conversation that a chat goes on with; made by the reader's thread. */
 struct resume {
     int64_t conv, last;
@@ -111,6 +120,8 @@ struct resume {
     struct buf notice;         /* lines for the user */
     struct waiting_list queue; /* what waits there … */
     int64_t queue_after;       /* … after this turn */
+    struct buf draft;          /* what is being written there … */
+    int64_t draft_after;       /* … after this turn */
 };
 
 /* To where the events of some chats go. */
@@ -145,7 +156,7 @@ struct chat {
     struct live *live;
     struct record_chat record;
     struct saving saving;
-    int64_t draft_conv, draft_turn; /* where its draft is kept; -1: it has none */
+    struct drafting drafting;
     struct waiting waiting;
     struct turn turn;
     struct view_chat figures;
@@ -236,8 +247,6 @@ void chat_work_clear(struct chat *t);
 /* Writes what could not be written; says whether that worked. */
 void chat_work_flush(struct chat *t);
 void chat_work_rewind(struct chat *t, size_t keep);
-/* Keeps a draft where the chat stands, in the place of the one that it had. */
-void chat_work_draft(struct chat *t, const struct buf *draft);
 /* Goes on with a stored conversation; takes what r owns. */
 void chat_work_resume(struct chat *t, struct resume *r);
 /* Frees the worker's part. Not while working. */
@@ -274,6 +283,18 @@ void waiting_work(struct chat *t);
 void waiting_close(struct chat *t);
 /* Forgets it, here: it stays stored where it is. */
 void waiting_leave(struct chat *t);
+
+/* ---- drafting.c; worker thread ---- */
+
+void drafting_init(struct chat *t);
+/* text, which is taken, is what is being written from now on. */
+void drafting_set(struct chat *t, struct buf *text);
+/* It was found stored after a turn. Taken. */
+void drafting_found(struct chat *t, int64_t conv, int64_t turn, struct buf *text);
+/* Stores it where the chat stands now, if it is not. */
+void drafting_work(struct chat *t);
+/* Forgets it, here: it stays stored where it is. */
+void drafting_leave(struct chat *t);
 
 /* ---- saving.c; worker thread ---- */
 

@@ -254,7 +254,7 @@ static void add_chat(struct conv *c, struct chat *t)
     }
     c->chats[c->n_chats++] = t;
     t->messages = json_array();
-    t->draft_conv = -1;
+    drafting_init(t);
     t->live = t->reader == &c->screen ? live_create() : NULL;
 }
 
@@ -308,8 +308,7 @@ static void obey(struct conv *c, struct cmd *cmd)
         chat_work_flush(t);
         break;
     case CMD_DRAFT:
-        chat_work_draft(t, &cmd->draft);
-        buf_free(&cmd->draft);
+        drafting_set(t, &cmd->draft);
         break;
     case CMD_BUDGET:
         if (c->keeper) {
@@ -384,6 +383,9 @@ static int patience(const struct conv *c)
         const struct chat *t = c->chats[i];
         if (t->saving.due && c->state == SCHED_READY && !chat_working(t)) {
             first = t->saving.due < first ? t->saving.due : first;
+        }
+        if (t->drafting.retry_at) {
+            first = t->drafting.retry_at < first ? t->drafting.retry_at : first;
         }
         if (t->record.rows && c->record.failing) {
             first = c->retry_at < first ? c->retry_at : first;
@@ -810,6 +812,11 @@ int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
                        "and nothing more is taken until it can");
     }
     return n > CHAT_TEXT_MAX ? too_long(n, e) : chat_ask(t, input_create(t, IN_SEND, text, n), e);
+}
+
+int chat_aside(struct chat *t, const char *text, size_t n, struct err *e)
+{
+    return n > CHAT_TEXT_MAX ? too_long(n, e) : chat_ask(t, input_create(t, IN_ASIDE, text, n), e);
 }
 
 int chat_messages(struct chat *t, const char *messages, size_t n, const char *tools, size_t n_tools,

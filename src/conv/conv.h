@@ -168,6 +168,9 @@ void chat_free(struct chat *t);
 /* QE_IO: what was said before cannot be written (view_chat.stuck); it is tried again at once, and
  * CE_STORED tells. */
 int chat_send(struct chat *t, const char *text, size_t n, struct err *e);
+/* Asks about the conversation and leaves it as it is: neither the question nor the answer is stored
+ * or becomes part of it. Events as of chat_send. */
+int chat_aside(struct chat *t, const char *text, size_t n, struct err *e);
 /* Replaces the conversation by a JSON array of messages and queues the answer to
  * it. tools: JSON array of tool definitions, or NULL. */
 int chat_messages(struct chat *t, const char *messages, size_t n, const char *tools, size_t n_tools,

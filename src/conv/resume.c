@@ -22,6 +22,7 @@ void resume_free(struct resume *r)
         json_decref(r->messages);
         buf_free(&r->notice);
         waiting_list_free(&r->queue);
+        buf_free(&r->draft);
         free(r);
     }
 }
@@ -318,7 +319,8 @@ static int resume(struct chat *t, struct store *s, int64_t conv, int64_t tip, st
         return rc;
     }
     buf_truncate(&t->draft, 0);
-    (void)catalog_draft_get(c, conv, r->last, &t->draft, NULL);
+    (void)catalog_draft_get(c, conv, r->last, &r->draft_after, &t->draft, NULL);
+    buf_add(&r->draft, t->draft.data ? t->draft.data : "", t->draft.len);
     (void)catalog_queue_get(c, conv, r->last, &r->queue_after, take_waiting, &r->queue, NULL);
     waiting_list_copy(&t->queue, &r->queue);
     if (!fixed) {

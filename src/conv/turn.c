@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/jsonio.h"
@@ -355,7 +354,8 @@ static int make_prompt(struct chat *t, struct tok_ids *ids, struct prompt_shape 
         rc = input_messages(in->text.data, in->text.len, in->tools.data, in->tools.len,
                             &u->messages, &u->tools, e);
         break;
-    case IN_SEND: {
+    case IN_SEND:
+    case IN_ASIDE: {
         u->messages = json_copy(t->messages);
         json_t *m = json_object();
         json_object_set_new(m, "role", json_string("user"));
@@ -476,7 +476,7 @@ static int submit(struct chat *t, const struct tok_ids *ids, const struct prompt
         .head_end = (int)ends->head,
         .query_end = (int)ends->query,
         .input_end = (int)ends->input,
-        .store = u->in->kind == IN_SEND || u->in->kind == IN_MESSAGES,
+        .store = u->in->kind == IN_SEND || u->in->kind == IN_ASIDE || u->in->kind == IN_MESSAGES,
         .screen = t->reader == &c->screen,
         .wake_fd = c->wake_fd,
     };
@@ -683,6 +683,7 @@ void chat_work(struct chat *t)
         }
     } while (may_begin(t));
     waiting_work(t);
+    drafting_work(t);
     saving_work(t, t->closing);
     chat_publish(t);
 }
@@ -741,35 +742,9 @@ static void leave_record(struct chat *t)
     record_leave(&t->record);
 }
 
-/* Whose drafts are those without a conversation: this chat's, of this process. */
-static int64_t draft_owner(const struct chat *t)
-{
-    return (int64_t)getpid() << 16 | (int64_t)((uintptr_t)t >> 4 & 0xFFFF);
-}
-
-void chat_work_draft(struct chat *t, const struct buf *draft)
-{
-    struct record *r = &t->conv->record;
-    const struct record_chat *rc = &t->record;
-    const int64_t turn = rc->conv > 0 ? rc->last : 0;
-    if (!r->store) {
-        return;
-    }
-    struct catalog *c = store_catalog(r->store);
-    if (t->draft_conv >= 0 && (t->draft_conv != rc->conv || t->draft_turn != turn)) {
-        (void)catalog_draft_put(c, t->draft_conv, t->draft_turn, draft_owner(t), "", 0, NULL);
-        t->draft_conv = -1;
-    }
-    struct err e = ERR_INIT; /* the text of the conversation tells of a disk that is full */
-    if (catalog_draft_put(c, rc->conv, turn, draft_owner(t), draft->data, draft->len, &e) == 0) {
-        t->draft_conv = draft->len > 0 ? rc->conv : -1;
-        t->draft_turn = turn;
-    }
-}
-
 void chat_work_clear(struct chat *t)
 {
-    t->draft_conv = -1; /* it stays where it is */
+    drafting_leave(t);
     waiting_leave(t);
     json_array_clear(t->messages);
     saving_leave(t);
@@ -813,6 +788,7 @@ void chat_work_resume(struct chat *t, struct resume *r)
     conv_record_news(t->conv, t);
     saving_restart(t, r->last > 0);
     waiting_found(t, r->conv, r->queue_after, &r->queue);
+    drafting_found(t, r->conv, r->draft_after, &r->draft);
     chat_publish(t);
 }
 
@@ -826,6 +802,7 @@ void chat_work_free(struct chat *t)
     }
     json_decref(t->messages);
     t->messages = NULL;
+    drafting_leave(t);
     waiting_leave(t);
     leave_record(t);
     saving_free(t);

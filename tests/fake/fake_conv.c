@@ -33,6 +33,7 @@ struct chat {
     uint64_t prompt_tokens; /* of all its turns; under conv->lock */
     char *prompt;           /* waiting for the engine; under conv->lock */
     size_t n_prompt;
+    bool aside; /* … and is no part of the conversation; under conv->lock */
     struct buf draft;
     bool freed;
 };
@@ -221,7 +222,7 @@ static void answer(struct chat *t, const char *p, size_t n)
     pthread_mutex_lock(&t->conv->lock);
     t->view.saved = !disk_full();
     t->view.saved_at = clock_now(clock_real());
-    t->messages += t->view.output_tokens > 0 ? 2 : 0;
+    t->messages += t->view.output_tokens > 0 && !t->aside ? 2 : 0;
     pthread_mutex_unlock(&t->conv->lock);
     atomic_store(&t->busy, false);
     post(t->conv, ev, why, strlen(why));
@@ -478,7 +479,7 @@ void chat_free(struct chat *t)
     pthread_mutex_unlock(&t->conv->lock);
 }
 
-int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
+static int take_prompt(struct chat *t, const char *text, size_t n, bool aside, struct err *e)
 {
     pthread_mutex_lock(&t->conv->lock);
     const bool full = t->prompt != NULL;
@@ -490,10 +491,21 @@ int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
         atomic_store(&t->busy, true);
         t->prompt = mem_strndup(text, n);
         t->n_prompt = n;
+        t->aside = aside;
         pthread_cond_broadcast(&t->conv->wake);
         pthread_mutex_unlock(&t->conv->lock);
     }
     return full ? err_set(e, QE_BUSY, "a message is waiting already") : 0;
+}
+
+int chat_send(struct chat *t, const char *text, size_t n, struct err *e)
+{
+    return take_prompt(t, text, n, false, e);
+}
+
+int chat_aside(struct chat *t, const char *text, size_t n, struct err *e)
+{
+    return take_prompt(t, text, n, true, e);
 }
 
 int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv_stored *s),

@@ -311,8 +311,9 @@ static void one_without_a_queue_is_brought_up(void **state)
     sqlite3_close(db);
     c = open_ok();
     struct buf b = BUF_INIT;
+    int64_t at = 0;
     const struct catalog_queued later = {"later", 5, "later", 5};
-    assert_int_equal(catalog_draft_get(c, a, q, &b, NULL), 0);
+    assert_int_equal(catalog_draft_get(c, a, q, &at, &b, NULL), 0);
     assert_int_equal(b.len, 7);
     buf_free(&b);
     path_is(c, a, q, "1:one ");

@@ -136,14 +136,22 @@ static bool is_gone(void *ctx, int64_t owner)
     return owner == *(const int64_t *)ctx;
 }
 
-static void draft_is(struct catalog *c, int64_t conv, int64_t turn, const char *want)
+static void draft_is_at(struct catalog *c, int64_t conv, int64_t turn, const char *want,
+                        int64_t place)
 {
     struct buf b = BUF_INIT;
-    assert_int_equal(catalog_draft_get(c, conv, turn, &b, NULL), 0);
+    int64_t after = -1;
+    assert_int_equal(catalog_draft_get(c, conv, turn, &after, &b, NULL), 0);
+    assert_int_equal(after, b.len > 0 ? place : -1);
     buf_addc(&b, '.');
     buf_addc(&b, 0);
     assert_string_equal(b.data, want);
     buf_free(&b);
+}
+
+static void draft_is(struct catalog *c, int64_t conv, int64_t turn, const char *want)
+{
+    draft_is_at(c, conv, turn, want, turn);
 }
 
 static void drafts(void **state)
@@ -162,6 +170,15 @@ static void drafts(void **state)
     draft_is(c, a, q, ".");
     assert_int_equal(catalog_draft_put(c, a, r, 5, "", 0, NULL), 0);
     draft_is(c, a, r, ".");
+    /* one that was kept while the answer ran is found behind it, and behind no other */
+    const int64_t next = add(c, a, r, CAT_USER, "three"), two = add(c, a, q, CAT_ASSISTANT, "2");
+    assert_int_equal(catalog_draft_put(c, a, q, 5, "meanwhile", 9, NULL), 0);
+    draft_is_at(c, a, q, "meanwhile.", q);
+    draft_is_at(c, a, r, "meanwhile.", q);
+    draft_is(c, a, next, ".");
+    assert_int_equal(catalog_draft_put(c, a, two, 5, "later", 5, NULL), 0);
+    draft_is(c, a, two, "later.");
+    assert_int_equal(catalog_draft_put(c, a, q, 5, "", 0, NULL), 0);
     assert_true(catalog_draft_put(c, 99, 0, 5, "x", 1, NULL) < 0);
     /* without a conversation: each owner's, taken once, by those that are gone only */
     assert_int_equal(catalog_draft_put(c, 0, 0, 5, "mine", 4, NULL), 0);

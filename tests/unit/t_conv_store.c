@@ -489,13 +489,14 @@ static void a_folder_that_goes(void **state)
 static void draft_becomes(struct conv *c, int64_t id, int64_t tip, const char *want)
 {
     struct buf b = BUF_INIT;
+    int64_t after = 0;
     for (int i = 0; i < 2000; i++) {
         struct catalog *cat = NULL;
         char path[256];
         snprintf(path, sizeof path, "%s/quasar/catalog.db", state_home);
         buf_truncate(&b, 0);
         assert_int_equal(catalog_open(path, &cat, NULL), 0);
-        assert_int_equal(catalog_draft_get(cat, id, tip, &b, NULL), 0);
+        assert_int_equal(catalog_draft_get(cat, id, tip, &after, &b, NULL), 0);
         catalog_close(cat);
         if (b.len == strlen(want) && (b.len == 0 || memcmp(b.data, want, b.len) == 0)) {
             break;
@@ -578,6 +579,41 @@ static void a_rewound_chat_without_a_disk(void **state)
     assert_int_equal(chat_last(t)->prompt_tokens, first);
     heard_fini(&h);
     conv_close(c);
+}
+
+/* What is asked aside is about the conversation, and changes neither it nor what is stored. */
+static void an_aside_leaves_all_as_it_was(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.save = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    struct view_chat v, w;
+    say("Yes.<|im_end|>");
+    ask(c, t, "One?", &h);
+    heard_fini(&h);
+    chat_view(t, &v);
+    const int first = chat_last(t)->prompt_tokens;
+    char *before = latest_rows();
+    assert_int_equal(chat_aside(t, "Two?", 4, NULL), 0);
+    hear(c, t, &h);
+    assert_string_equal(TEXT(h.text), "Yes.");
+    heard_fini(&h);
+    const int aside = chat_last(t)->prompt_tokens;
+    assert_true(aside > first);
+    chat_view(t, &w);
+    assert_true(w.conversation == v.conversation && w.turn == v.turn && w.saved);
+    char *after = latest_rows();
+    assert_string_equal(after, before);
+    ask(c, t, "Two?", &h);
+    assert_int_equal(chat_last(t)->prompt_tokens, aside);
+    heard_fini(&h);
+    conv_close(c);
+    free(before);
+    free(after);
 }
 
 /* What can be read of it is saved, one line says so, and the conversation is kept. */
@@ -1135,6 +1171,7 @@ int main(void)
         cmocka_unit_test(drafts_of_branches),
         cmocka_unit_test(a_folder_that_goes),
         cmocka_unit_test(a_rewound_chat_without_a_disk),
+        cmocka_unit_test(an_aside_leaves_all_as_it_was),
         cmocka_unit_test(a_chat_goes_to_another_conversation),
         cmocka_unit_test(another_budget),
         cmocka_unit_test(named_pinned_and_forgotten),
