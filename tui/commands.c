@@ -533,7 +533,11 @@ static void show_status(struct app *a)
     const struct view_model *m = &a->cur->status.model;
     const struct view_chat *v = &a->cur->status.chat;
     char used[16], ctx[16], last[64] = "";
-    status_count(v->context_used, used);
+    if (v->context_used < 0) {
+        snprintf(used, sizeof used, "-");
+    } else {
+        status_count(v->context_used, used);
+    }
     status_count(m->ctx, ctx);
     if (v->tok_s > 0) {
         snprintf(last, sizeof last, "; last answer: %d tokens, %.0f per second", v->output_tokens,

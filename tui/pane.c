@@ -159,7 +159,7 @@ static void show_turn(void *ctx, const struct conv_turn *turn)
     transcript_model(p->transcript, at);
     if (turn->thought_n > 0) {
         transcript_thought(p->transcript, turn->thought, turn->thought_n);
-        transcript_thought_facts(p->transcript, true, 0, turn->tokens);
+        transcript_thought_facts(p->transcript, true, turn->thought_s, turn->thought_tokens);
     }
     transcript_text(p->transcript, turn->text, turn->text_n);
     if (turn->calls) {

@@ -406,7 +406,11 @@ static bool do_status(struct plain *p, char *args)
     (void)args;
     conv_view_model(p->conv, &m);
     chat_view(p->chat, &v);
-    status_count(v.context_used, used);
+    if (v.context_used < 0) {
+        snprintf(used, sizeof used, "-");
+    } else {
+        status_count(v.context_used, used);
+    }
     status_count(m.ctx, ctx);
     fprintf(p->talk, "%s %s on %s %s. Context %s of %s tokens.", m.name, m.tier, m.backend,
             m.device, used, ctx);

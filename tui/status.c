@@ -135,6 +135,12 @@ double status_context(const struct status *s, char used[40], char share[24])
         share[0] = 0;
         return -1;
     }
+    if (s->chat.context_used < 0) {
+        status_count(s->model.ctx, b);
+        snprintf(used, 40, "-/%s", b);
+        share[0] = 0;
+        return -1;
+    }
     double part = (double)s->chat.context_used / s->model.ctx;
     part = part > 1 ? 1 : part;
     status_count(s->chat.context_used, a);

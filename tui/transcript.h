@@ -31,7 +31,8 @@ void transcript_model(struct transcript *t, const char *clock);
  * 0: it waits no more. */
 void transcript_wait(struct transcript *t, const char *clock, int ahead);
 void transcript_thought(struct transcript *t, const char *p, size_t n);
-/* The thought is over (or, live: still growing): what its one line says. */
+/* The thought is over (or, live: still growing): what its one line says.
+ * Negative figures are not known. */
 void transcript_thought_facts(struct transcript *t, bool over, double seconds, int tokens);
 void transcript_text(struct transcript *t, const char *p, size_t n);
 /* Closes the block; note (may be empty) is shown below it in the given role. */

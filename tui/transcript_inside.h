@@ -20,8 +20,8 @@ struct block {
     bool waiting;       /* B_NOTICE: the place of an answer that has not begun */
     bool thought_over;
     bool unfolded;
-    double thought_s;
-    int thought_tokens;
+    double thought_s;    /* negative: not known */
+    int thought_tokens;  /* as that */
     enum role note_role; /* of shown in B_NOTICE, of note in B_MODEL */
     char note[256];
     /* cache */

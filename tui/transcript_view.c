@@ -31,7 +31,9 @@ static void barred(struct text_rows *out, const struct theme *th, enum glyph bar
 
 static void seconds_text(double s, char out[24])
 {
-    if (s < 60) {
+    if (s < 0) {
+        snprintf(out, 24, "-");
+    } else if (s < 60) {
         snprintf(out, 24, "%.1f s", s);
     } else {
         snprintf(out, 24, "%d min %d s", (int)s / 60, (int)s % 60);
@@ -57,7 +59,9 @@ static void header(struct text_rows *out, const struct theme *th, const struct b
             snprintf(s, sizeof s, "  %s %s%s%s", theme_glyph(th, b->unfolded ? G_OPEN : G_FOLDED),
                      b->thought_over ? "thought for " : "thinking ", secs, "");
             size_t n = strlen(s);
-            if (full > 0 && b->thought_tokens > 0) {
+            if (full > 0 && b->thought_tokens < 0) {
+                n += (size_t)snprintf(s + n, sizeof s - n, ", - tokens");
+            } else if (full > 0 && b->thought_tokens > 0) {
                 n += (size_t)snprintf(s + n, sizeof s - n, ", %d tokens", b->thought_tokens);
             }
             if (full > 1) {

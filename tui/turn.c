@@ -126,7 +126,7 @@ static void thought_facts(struct pane *p, bool over)
 {
     struct view_chat v;
     chat_view(p->chat, &v);
-    transcript_thought_facts(p->transcript, over, since(p->thought_start), v.output_tokens);
+    transcript_thought_facts(p->transcript, over, since(p->thought_start), v.thought_tokens);
 }
 
 static void end_turn(struct pane *p, const struct conv_event *ev)

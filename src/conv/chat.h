@@ -69,6 +69,7 @@ struct turn {
     bool stopped; /* by a stop string: what still comes is not part of it */
     bool cancel;  /* the reader asked */
     int64_t began, first, saved_at;
+    int64_t thought_from, thought_to; /* when the first and the last token of it came; 0: none */
     int cached, total;
 };
 
@@ -160,6 +161,8 @@ struct chat {
     struct waiting waiting;
     struct turn turn;
     struct view_chat figures;
+    bool uncounted;           /* figures.context_used is to be counted … */
+    struct settings counting; /* … as it would be asked with these */
     bool closing;
 };
 
@@ -191,6 +194,7 @@ struct cmd {
     uint64_t budget;           /* CMD_BUDGET */
     struct buf draft;          /* CMD_DRAFT */
     struct waiting_list queue; /* CMD_QUEUE */
+    struct settings settings;  /* CMD_REWIND, CMD_RESUME: of the next turn */
     struct cmd *next;
 };
 
@@ -247,6 +251,8 @@ void chat_work_clear(struct chat *t);
 /* Writes what could not be written; says whether that worked. */
 void chat_work_flush(struct chat *t);
 void chat_work_rewind(struct chat *t, size_t keep);
+/* The context is to be counted anew, as a turn with these settings would ask; copied. */
+void chat_work_recount(struct chat *t, const struct settings *set);
 /* Goes on with a stored conversation; takes what r owns. */
 void chat_work_resume(struct chat *t, struct resume *r);
 /* Frees the worker's part. Not while working. */

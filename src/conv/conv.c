@@ -296,9 +296,11 @@ static void obey(struct conv *c, struct cmd *cmd)
         break;
     case CMD_REWIND:
         chat_work_rewind(t, cmd->keep);
+        chat_work_recount(t, &cmd->settings);
         break;
     case CMD_RESUME:
         chat_work_resume(t, cmd->resume);
+        chat_work_recount(t, &cmd->settings);
         resume_free(cmd->resume);
         break;
     case CMD_SAVE:
@@ -329,6 +331,7 @@ static void obey(struct conv *c, struct cmd *cmd)
         drop_reader(c, cmd->reader);
         break;
     }
+    settings_fini(&cmd->settings);
     free(cmd);
 }
 
@@ -504,6 +507,7 @@ void conv_command_resume(struct chat *t, struct resume *r)
     cmd->kind = CMD_RESUME;
     cmd->chat = t;
     cmd->resume = r;
+    settings_copy(&cmd->settings, &t->settings);
     conv_command(t->conv, cmd);
 }
 
@@ -867,6 +871,7 @@ void chat_rewind(struct chat *t, size_t keep)
     cmd->kind = CMD_REWIND;
     cmd->chat = t;
     cmd->keep = keep;
+    settings_copy(&cmd->settings, &t->settings);
     conv_command(t->conv, cmd);
 }
 

@@ -206,6 +206,8 @@ struct conv_turn {
     const char *finish; /* as conv_reason_word, or "interrupted"; NULL: of a user's turn */
     int64_t created;    /* seconds since 1970 */
     int tokens;         /* drawn */
+    int thought_tokens; /* of those; negative: not known */
+    double thought_s;   /* how long it took; negative: not known */
 };
 
 /* A stored conversation; title lives during the call. */

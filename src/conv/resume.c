@@ -79,6 +79,21 @@ static bool is_place_of_another(const struct chat *mine, int64_t conv, int64_t t
     return false;
 }
 
+/* What is stored of a thought beside its text; those of before it was counted have nothing. */
+static void thought_of(const char *stats, int *tokens, double *seconds)
+{
+    json_t *o = NULL;
+    *tokens = -1;
+    *seconds = -1;
+    if (stats && json_parse(stats, strlen(stats), "stored figures", &o, NULL) == 0) {
+        const json_t *n = json_object_get(o, "thought_tokens"),
+                     *s = json_object_get(o, "thought_s");
+        *tokens = json_is_integer(n) ? (int)json_integer_value(n) : -1;
+        *seconds = json_is_number(s) ? json_number_value(s) : -1;
+    }
+    json_decref(o);
+}
+
 static bool take_turn(void *ctx, const struct catalog_turn *t)
 {
     struct telling *s = ctx;
@@ -86,6 +101,9 @@ static bool take_turn(void *ctx, const struct catalog_turn *t)
     json_array_append_new(s->r->messages, as_message(t));
     s->r->last = t->id;
     if (s->fn) {
+        int tokens = -1;
+        double seconds = -1;
+        thought_of(t->stats, &tokens, &seconds);
         const struct conv_turn turn = {.user = t->role != CAT_ASSISTANT,
                                        .text = t->text,
                                        .text_n = t->text_n,
@@ -94,7 +112,9 @@ static bool take_turn(void *ctx, const struct catalog_turn *t)
                                        .calls = t->calls,
                                        .finish = t->finish,
                                        .created = t->created,
-                                       .tokens = (int)t->n_ids};
+                                       .tokens = (int)t->n_ids,
+                                       .thought_tokens = tokens,
+                                       .thought_s = seconds};
         s->fn(s->ctx, &turn);
     }
     return true;

@@ -89,6 +89,7 @@ void chat_publish(struct chat *t)
     v->saved_at = t->record.saved_at;
     v->conversation = t->record.conv;
     v->turn = record_place(&t->record);
+    v->thought_tokens = u->splitting ? u->split.thought_tokens : v->thought_tokens;
     v->ahead = u->job && !u->started ? sched_ahead(t->conv->sched, u->job) : 0;
     if (u->job) {
         v->output_tokens = (int)u->ids.n;
@@ -152,15 +153,23 @@ static void save(struct chat *t, const char *finish, const struct job_stats *st)
     if (json_array_size(u->said.calls) > 0) {
         json_write_exact(u->said.calls, &calls);
     }
+    json_t *o = json_pack("{s:i}", "output_tokens", (int)u->ids.n);
+    if (u->splitting) {
+        json_object_set_new(o, "thought_tokens", json_integer(u->split.thought_tokens));
+        json_object_set_new(o, "thought_s",
+                            json_real(clock_seconds(u->thought_to - u->thought_from)));
+    }
     if (st) {
-        json_t *o =
+        json_t *all =
             json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f}", "prompt_tokens",
                       st->prompt_tokens, "cached_tokens", st->cached_tokens, "output_tokens",
                       (int)u->ids.n, "rounds", st->rounds, "drafted", st->drafted, "accepted",
                       st->accepted, "prefill_s", st->prefill_s, "decode_s", st->decode_s);
-        json_write(o, &stats);
-        json_decref(o);
+        json_object_update(o, all);
+        json_decref(all);
     }
+    json_write(o, &stats);
+    json_decref(o);
     write_settings(u, &settings);
     struct catalog_turn row = {
         .role = CAT_ASSISTANT,
@@ -237,6 +246,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     if (u->splitting && !u->stopped) {
         split_finish(&u->split, reason != CE_R_STOP, &u->said);
     }
+    chat_publish(t); /* what comes is of the thought until then */
     post_said(t);
     if (u->splitting && u->split.calls) {
         landed_turn(t->conv->landed, u->split.modes, split_missed(&u->split), u->said.text.data,
@@ -297,6 +307,10 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
     memset(&u->said.thought, 0, sizeof u->said.thought);
     memset(&u->ids, 0, sizeof u->ids);
     u->logprobs = NULL;
+    if (!kept && t->reader == &t->conv->screen) {
+        chat_work_recount(t, &u->in->settings);
+    }
+    t->uncounted = t->uncounted && !kept;
     struct post_item it = {.ev = {.kind = CE_END, .chat = t, .reason = reason, .code = u->code},
                            .result = res};
     buf_adds(&it.ev.text, why ? why : "");
@@ -578,7 +592,13 @@ static void take_tokens(struct chat *t, const struct job_event *ev)
         tok_ids_add(&u->ids, ev->ids[i]);
         take_logprobs(u);
         split_listen(&u->split, (int)u->ids.n >= u->rules.min_tokens);
-        if (split_token(&u->split, ev->ids[i], &u->said)) {
+        const int thought = u->split.thought_tokens;
+        const bool stop = split_token(&u->split, ev->ids[i], &u->said);
+        if (u->split.thought_tokens > thought) {
+            u->thought_to = now();
+            u->thought_from = thought > 0 ? u->thought_from : u->thought_to;
+        }
+        if (stop) {
             u->stopped = true;
             job_cancel(u->job);
         }
@@ -640,6 +660,7 @@ static void turn_step(struct chat *t)
     if (!news) {
         return;
     }
+    chat_publish(t);
     post_said(t);
     if (now() - u->saved_at > SAVE_NS) {
         save(t, NULL, NULL);
@@ -669,6 +690,33 @@ static bool may_begin(const struct chat *t)
     return !chat_working(t) && t->inputs && t->conv->state == SCHED_READY && !saving_loading(t);
 }
 
+void chat_work_recount(struct chat *t, const struct settings *set)
+{
+    settings_fini(&t->counting);
+    settings_copy(&t->counting, set);
+    t->uncounted = true;
+    t->figures.context_used = -1;
+}
+
+/* How much of the context the conversation takes, where no turn has told. */
+static void count_context(struct chat *t)
+{
+    struct tok_ids ids = {0};
+    struct prompt_shape shape = {.opens_thought = false};
+    struct err e = ERR_INIT; /* the turn that asks it will say so */
+    if (!t->uncounted || chat_working(t) || t->inputs || t->conv->state != SCHED_READY) {
+        return;
+    }
+    t->uncounted = false;
+    if (json_array_size(t->messages) == 0) {
+        t->figures.context_used = 0;
+    } else if (prompt_messages(&t->conv->prompt, t->messages, NULL, &t->counting, &ids, &shape,
+                               &e) == 0) {
+        t->figures.context_used = (int)shape.ends.input;
+    }
+    tok_ids_free(&ids);
+}
+
 void chat_work(struct chat *t)
 {
     announce(t);
@@ -684,6 +732,7 @@ void chat_work(struct chat *t)
     } while (may_begin(t));
     waiting_work(t);
     drafting_work(t);
+    count_context(t);
     saving_work(t, t->closing);
     chat_publish(t);
 }
@@ -751,6 +800,7 @@ void chat_work_clear(struct chat *t)
     leave_record(t);
     saving_restart(t, false);
     memset(&t->figures, 0, sizeof t->figures);
+    t->uncounted = false;
     chat_publish(t);
 }
 
@@ -802,6 +852,7 @@ void chat_work_free(struct chat *t)
     }
     json_decref(t->messages);
     t->messages = NULL;
+    settings_fini(&t->counting);
     drafting_leave(t);
     waiting_leave(t);
     leave_record(t);

@@ -20,10 +20,11 @@ struct view_model {
 struct view_chat {
     bool busy;
     int ahead;         /* how many must end before its turn can begin; 0: none, or not known */
-    int context_used;  /* tokens of this conversation */
+    int context_used;  /* tokens of this conversation; negative: not known */
     int prompt_tokens; /* of the running or last turn */
     int cached_tokens; /* of those, not computed again */
     int output_tokens;
+    int thought_tokens; /* of those */
     double prefill_s, decode_s;
     double tok_s;         /* output tokens per second of decoding, this turn */
     double ttft_s;        /* from chat_send to the first token */

@@ -97,6 +97,7 @@ static void post_text(struct chat *t, enum conv_event_kind kind, const char *p, 
     struct conv_event ev = {.kind = kind, .chat = t};
     pthread_mutex_lock(&t->conv->lock);
     t->view.output_tokens++;
+    t->view.thought_tokens += kind == CE_THOUGHT;
     t->view.context_used++;
     t->view.tok_s = 100;
     struct view_spec *s = &t->conv->spec;
@@ -292,6 +293,7 @@ static void *engine(void *arg)
             t->view.prompt_tokens = (int)(n / 4 + 1);
             t->view.context_used += (int)(n / 4 + 1);
             t->view.output_tokens = 0;
+            t->view.thought_tokens = 0;
             t->view.prefill_s = t->view.prompt_tokens / 1000.0;
             t->prompt_tokens += (uint64_t)t->view.prompt_tokens;
         }

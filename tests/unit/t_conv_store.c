@@ -616,6 +616,73 @@ static void an_aside_leaves_all_as_it_was(void **state)
     free(after);
 }
 
+struct thoughts {
+    int tokens[8];
+    int n;
+};
+
+static void take_thought(void *ctx, const struct conv_turn *turn)
+{
+    struct thoughts *k = ctx;
+    if (!turn->user && k->n < 8) {
+        assert_true(turn->thought_s >= 0);
+        k->tokens[k->n++] = turn->thought_tokens;
+    }
+}
+
+/* Waits until the context is counted. */
+static int counted(const struct chat *t)
+{
+    struct view_chat v;
+    for (int i = 0; i < 2000 && (chat_view(t, &v), v.context_used <= 0); i++) {
+        usleep(1000);
+    }
+    return v.context_used;
+}
+
+/* The tokens of the thought alone, while it is there and afterwards; those of the context as it
+ * would be asked, which nobody has to ask for. */
+static void figures_outlive_the_turn(void **state)
+{
+    (void)state;
+    struct conv_opts o = opts("ctx=512");
+    o.save = true;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    struct view_chat v;
+    say("Easy.\n</think>\n\nFour, and a good deal more than was thought.<|im_end|>");
+    ask(c, t, "2 + 2?", &h);
+    heard_fini(&h);
+    const int thought = chat_last(t)->thought_tokens;
+    chat_view(t, &v);
+    assert_true(thought > 0 && thought < (int)chat_last(t)->n_ids);
+    assert_int_equal(v.thought_tokens, thought);
+    const int first = chat_last(t)->prompt_tokens, drawn = (int)chat_last(t)->n_ids;
+    const int64_t id = v.conversation;
+    ask(c, t, "Again?", &h);
+    const int second = chat_last(t)->prompt_tokens;
+    heard_fini(&h);
+    chat_rewind(t, 2);
+    int n = 0;
+    for (int i = 0; i < 2000 && (n = counted(t)) >= second; i++) {
+        usleep(1000);
+    }
+    assert_true(n > first && n <= first + drawn + 2 && n < second);
+    conv_close(c);
+    c = open_conv(&o);
+    t = chat_create(c);
+    struct thoughts k = {.n = 0};
+    assert_int_equal(chat_resume(t, id, take_thought, &k, NULL), 0);
+    assert_int_equal(k.n, 2);
+    assert_int_equal(k.tokens[0], thought);
+    assert_int_equal(k.tokens[1], thought);
+    assert_true(counted(t) > n);
+    ask(c, t, "And?", &h);
+    heard_fini(&h);
+    conv_close(c);
+}
+
 /* What can be read of it is saved, one line says so, and the conversation is kept. */
 static void a_bad_catalogue_is_salvaged(void **state)
 {
@@ -1172,6 +1239,7 @@ int main(void)
         cmocka_unit_test(a_folder_that_goes),
         cmocka_unit_test(a_rewound_chat_without_a_disk),
         cmocka_unit_test(an_aside_leaves_all_as_it_was),
+        cmocka_unit_test(figures_outlive_the_turn),
         cmocka_unit_test(a_chat_goes_to_another_conversation),
         cmocka_unit_test(another_budget),
         cmocka_unit_test(named_pinned_and_forgotten),
