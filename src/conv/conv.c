@@ -426,13 +426,19 @@ static void sleep_on(int fd, int ms)
     (void)rc;
 }
 
+/* From when on there is a store that can be written. */
+static void have_keeper(struct conv *c)
+{
+    if (!c->keeper && c->record.store && c->opts.save_state) {
+        c->keeper = keeper_create(c->dir, atomic_load(&c->budget), c->wake_fd);
+    }
+}
+
 static void open_store(struct conv *c)
 {
     record_open(&c->record, c->opts.save ? c->dir : NULL, c->opts.state_budget, c->opts.directory,
                 c->locks);
-    if (c->record.store && c->opts.save_state) {
-        c->keeper = keeper_create(c->dir, c->opts.state_budget, c->wake_fd);
-    }
+    have_keeper(c);
     conv_record_news(c, NULL);
 }
 
@@ -453,6 +459,7 @@ static void *worker_thread(void *arg)
         hear_keeper(c);
         retry_records(c);
         work_all(c);
+        have_keeper(c);
         flush_readers(c);
         sleep_on(c->wake_fd, patience(c));
     }

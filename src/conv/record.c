@@ -183,6 +183,7 @@ static void give_up(struct record *r, const struct err *e)
     r->why = *e;
     store_close(r->store);
     r->store = NULL;
+    r->given_up = true;
 }
 
 /* The conversation is not in the catalogue: what is in memory begins it anew. */
@@ -224,10 +225,37 @@ static int find_catalog(struct record *r, struct record_chat *c, struct err *e)
     return rc;
 }
 
+/* Opens the store; why not is in r->why. notice: lines for the user, of a failure too. */
+static int open_store(struct record *r, struct buf *notice)
+{
+    struct store *s = NULL;
+    int rc = store_open(r->dir, r->budget, &s, notice, &r->why);
+    if (rc == 0 && store_fixed(s)) {
+        rc = err_set(&r->why, QE_IO, "%s", store_fixed(s));
+        store_close(s);
+    } else if (rc == 0) {
+        r->store = s;
+    }
+    return rc;
+}
+
+/* One that could not be opened is tried again: there may be room by now, or the right to write. */
+static bool have_store(struct record *r)
+{
+    if (!r->store && r->wanted && !r->given_up) {
+        struct buf notice = BUF_INIT;
+        if (open_store(r, &notice) == 0) {
+            buf_adds(&r->notice, notice.data ? notice.data : "");
+        }
+        buf_free(&notice);
+    }
+    return r->store != NULL;
+}
+
 static bool write_rows(struct record *r, struct record_chat *c)
 {
-    if (!r->store) {
-        return false;
+    if (!have_store(r)) {
+        return c->saved = false;
     }
     struct err e = ERR_INIT;
     int rc = find_catalog(r, c, &e);
@@ -274,14 +302,11 @@ void record_open(struct record *r, const char *dir, uint64_t budget, const char 
                          .budget = budget,
                          .why = ERR_INIT};
     r->dir = dir ? mem_strdup(dir) : NULL;
-    if (dir && store_open(dir, budget, &r->store, &r->notice, &r->why) < 0) {
-        r->store = NULL;
-        buf_printf(&r->notice, "conversations are not saved this time: %s\n", r->why.msg);
-    }
-    if (r->store && store_fixed(r->store)) {
-        err_set(&r->why, QE_IO, "%s", store_fixed(r->store));
-        store_close(r->store);
-        r->store = NULL;
+    if (dir && open_store(r, &r->notice) < 0) {
+        r->failing = true;
+        if (r->notice.len == 0) {
+            buf_printf(&r->notice, "nothing is stored: %s\n", r->why.msg);
+        }
     }
 }
 
@@ -303,7 +328,7 @@ bool record_user(struct record *r, struct record_chat *c, const char *model, con
                  const char *text, size_t n)
 {
     c->saved = false;
-    if (!r->store) {
+    if (!r->wanted || r->given_up) {
         c->lost = r->wanted;
         return false;
     }
@@ -324,14 +349,16 @@ bool record_user(struct record *r, struct record_chat *c, const char *model, con
 
 void record_answer(struct record *r, struct record_chat *c, const struct catalog_turn *t)
 {
-    if (!r->store || !c->user) {
+    if (r->given_up || !c->user) {
         return;
     }
     if (!c->answer) {
         c->answer = add_row(c, CAT_ASSISTANT, c->user, 0);
     }
     row_set(c->answer, t);
-    (void)write_rows(r, c);
+    if (r->store) { /* else when the turn is over */
+        (void)write_rows(r, c);
+    }
 }
 
 int64_t record_done(struct record *r, struct record_chat *c, bool kept)

@@ -13,9 +13,10 @@
  * catalogue is salvaged and gone on with. Worker thread only.
  */
 struct record {
-    struct store *store;    /* NULL: not kept (any more) */
+    struct store *store;    /* NULL: it could not be opened yet, or given_up */
     const char *directory;  /* where new conversations are begun; borrowed; may be NULL */
     struct lock_set *locks; /* of the process; borrowed */
+    bool given_up;          /* it is beyond help: nothing more is kept */
     bool wanted;            /* what is said is to be kept, even if that is not possible */
     struct err why;         /* the last time that something could not be written */
     char *dir;              /* of the store */

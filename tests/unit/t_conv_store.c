@@ -616,6 +616,60 @@ static void an_aside_leaves_all_as_it_was(void **state)
     free(after);
 }
 
+/* A store that could not be opened when the program began is opened once that is possible, and
+ * takes what was said until then. */
+static void a_store_that_comes_later(void **state)
+{
+    (void)state;
+    char home[256], dir[300];
+    snprintf(home, sizeof home, "%s/later", state_home);
+    snprintf(dir, sizeof dir, "%s/quasar", home);
+    assert_int_equal(mkdir(home, 0700), 0);
+    FILE *f = fopen(dir, "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(setenv("XDG_STATE_HOME", home, 1), 0);
+    struct conv_opts o = opts("ctx=512");
+    o.save = true;
+    o.think = 0;
+    struct conv *c = open_conv(&o);
+    struct chat *t = chat_create(c);
+    struct heard h;
+    struct view_chat v;
+    int told = 0;
+    say("Yes.<|im_end|>");
+    for (int i = 0; i < 2; i++) { /* it goes on meanwhile */
+        ask(c, t, i == 0 ? "One?" : "Two?", &h);
+        told += h.notices;
+        heard_fini(&h);
+    }
+    assert_int_equal(told, 1);
+    chat_view(t, &v);
+    assert_true(!v.saved && !v.stuck && v.conversation == 0);
+    assert_int_equal(unlink(dir), 0);
+    chat_flush(t);
+    struct conv_event ev;
+    bool stored = false;
+    while (!stored && conv_wait(c, &ev, 20000)) {
+        stored = ev.kind == CE_STORED && ev.text.len == 0;
+        conv_event_fini(&ev);
+    }
+    assert_true(stored);
+    chat_view(t, &v);
+    assert_true(v.saved && v.conversation > 0);
+    ask(c, t, "Three?", &h);
+    heard_fini(&h);
+    assert_true(conv_close(c));
+    struct buf b = BUF_INIT;
+    c = open_conv(&o);
+    t = chat_create(c);
+    assert_int_equal(chat_resume(t, v.conversation, hear_text, &b, NULL), 0);
+    assert_string_equal(b.data, "One?/Yes./Two?/Yes./Three?/Yes./");
+    buf_free(&b);
+    conv_close(c);
+    assert_int_equal(setenv("XDG_STATE_HOME", state_home, 1), 0);
+}
+
 struct thoughts {
     int tokens[8];
     int n;
@@ -1239,6 +1293,7 @@ int main(void)
         cmocka_unit_test(a_folder_that_goes),
         cmocka_unit_test(a_rewound_chat_without_a_disk),
         cmocka_unit_test(an_aside_leaves_all_as_it_was),
+        cmocka_unit_test(a_store_that_comes_later),
         cmocka_unit_test(figures_outlive_the_turn),
         cmocka_unit_test(a_chat_goes_to_another_conversation),
         cmocka_unit_test(another_budget),
