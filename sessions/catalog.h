@@ -45,7 +45,7 @@ struct catalog_conv {
     const char *directory; /* where it was begun; NULL: unknown */
     const char *tags;      /* with ", " between them; NULL: none */
     int64_t leaf;          /* 0: nothing was said */
-    int turns;             /* -1: they could not be counted */
+    int turns;             /* questions, of every branch; -1: they could not be counted */
     int64_t state_bytes;   /* of its saved states */
     int recovered;         /* tokens of its last answer, which was cut off and not seen since; 0: a
                               question without an answer; -1: nothing was cut off */
@@ -121,8 +121,10 @@ int catalog_named(struct catalog *c, const char *name, int64_t *conv, struct err
 /* The same, or a new one of this name (n->name), in one step. */
 int catalog_named_or_new(struct catalog *c, const struct catalog_new *n, int64_t *conv,
                          struct err *e);
-/* The latest that was begun in a directory (NULL: anywhere); *conv 0: none. */
-int catalog_last(struct catalog *c, const char *directory, int64_t *conv, struct err *e);
+/* The latest that was begun in a directory (NULL: anywhere) and that will do (NULL: each will);
+ * *conv 0: none. */
+int catalog_last(struct catalog *c, const char *directory, bool (*will)(void *ctx, int64_t conv),
+                 void *ctx, int64_t *conv, struct err *e);
 /* QE_NOTFOUND. */
 int catalog_get(struct catalog *c, int64_t conv, catalog_conv_fn fn, void *ctx, struct err *e);
 /* Latest first, at most limit. QE_FORMAT: those that could be read were given. */

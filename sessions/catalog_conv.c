@@ -119,20 +119,29 @@ int catalog_get(struct catalog *c, int64_t conv, catalog_conv_fn fn, void *ctx, 
     return cat_convs_take(c, st, fn, ctx, e);
 }
 
-int catalog_last(struct catalog *c, const char *directory, int64_t *conv, struct err *e)
+int catalog_last(struct catalog *c, const char *directory, bool (*will)(void *ctx, int64_t conv),
+                 void *ctx, int64_t *conv, struct err *e)
 {
+    *conv = 0;
     sqlite3_stmt *st = NULL;
     int rc = cat_prepare(c,
                          directory ? "SELECT id FROM conversations WHERE directory = ?1"
-                                     " ORDER BY updated DESC, id DESC LIMIT 1"
+                                     " ORDER BY updated DESC, id DESC"
                                    : "SELECT id FROM conversations"
-                                     " ORDER BY updated DESC, id DESC LIMIT 1",
+                                     " ORDER BY updated DESC, id DESC",
                          &st, e);
     if (rc < 0) {
         return rc;
     }
     cat_bind_str(st, 1, directory);
-    return cat_int_take(c, st, conv, e);
+    int step = 0;
+    while (*conv == 0 && (step = sqlite3_step(st)) == SQLITE_ROW) {
+        const int64_t id = sqlite3_column_int64(st, 0);
+        *conv = !will || will(ctx, id) ? id : 0;
+    }
+    rc = step == SQLITE_ROW || step == SQLITE_DONE ? 0 : cat_fail(c, "find a conversation", e);
+    sqlite3_finalize(st);
+    return rc;
 }
 
 /* ---- branches ---- */

@@ -46,7 +46,8 @@ const char *cat_text_at(sqlite3_stmt *st, int i, size_t *n);
     " conversations.named, conversations.pinned, conversations.model, conversations.system,"       \
     " conversations.directory, conversations.leaf,"                                                \
     " (SELECT group_concat(tag, ', ') FROM tags WHERE tags.conversation = conversations.id),"      \
-    " (SELECT count(*) FROM turns WHERE turns.conversation = conversations.id),"                   \
+    " (SELECT count(*) FROM turns WHERE turns.conversation = conversations.id AND"                 \
+    " turns.role = 'user'),"                                                                       \
     " (SELECT coalesce(sum(bytes), 0) FROM states WHERE states.conversation = conversations.id),"  \
     " coalesce((SELECT tokens FROM recovered WHERE recovered.conversation = conversations.id), "   \
     "-1)"

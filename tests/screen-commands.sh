@@ -55,6 +55,9 @@ say /undo
 wait_for 'undone: what stood here is gone'
 must_not 'See the manual'
 must 'got 5 bytes'
+key Up
+wait_for '^ > md please'
+key C-u
 say count
 wait_for '2 messages were before this one'
 result 'a turn copied, exported from, taken back'

@@ -46,7 +46,7 @@ wait_for 'got 5 bytes'
 key F4
 wait_for '^ conversations: '
 must '^ > locked away +2 turns  2 min ago  text only  pinned'
-must '^   An old question\? +1 turn  3 days ago  state saved, 4 K'
+must '^   An old question\? +1 turn  3 days ago  state saved, 4\.0 K'
 must '^   ├ main +1 turn \*'
 must '^   └ main~2: Another way\? +1 turn$'
 must '^ disk 41.0 of 200 G'

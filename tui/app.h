@@ -133,8 +133,9 @@ struct app {
     bool suspend_told;          /* … and this is the key after */
     bool quit_armed;            /* ^C again leaves */
     bool last_esc;
-    bool asking; /* the draft was not sent unasked: Enter again sends it */
-    bool asked;  /* … and this is the key after */
+    bool recalled; /* the command put what is to be the latest into the history: not itself */
+    bool asking;   /* the draft was not sent unasked: Enter again sends it */
+    bool asked;    /* … and this is the key after */
 
     struct views *views;
     struct text_rows panel; /* as last drawn */
@@ -231,6 +232,8 @@ void submit_draft(struct app *a);
 void submit_settled(struct pane *p);
 /* Puts the last queued message into the composer, before what is written there. */
 void submit_take_back(struct app *a);
+/* Puts a text into the history of prompts. */
+void submit_remember(struct app *a, const struct buf *text);
 /* Empties the composer; what was in it is in the history. */
 void submit_keep_draft(struct pane *p);
 

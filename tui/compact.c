@@ -51,6 +51,8 @@ void compact_undo(struct app *a)
         return;
     }
     chat_view(p->chat, &v);
+    submit_remember(a, text);
+    a->recalled = true;
     branch_forget(p);
     chat_rewind(p->chat, keep);
     transcript_cut(p->transcript, keep);

@@ -70,6 +70,7 @@ static struct message take(struct pane *p, size_t i)
     struct message m = p->queue[i];
     p->n_queue--;
     memmove(p->queue + i, p->queue + i + 1, (p->n_queue - i) * sizeof *p->queue);
+    p->held = p->held && p->n_queue > 0;
     return m;
 }
 

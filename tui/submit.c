@@ -6,7 +6,7 @@
 
 #include "tui/app.h"
 
-static void remember(struct app *a, const struct buf *text)
+void submit_remember(struct app *a, const struct buf *text)
 {
     struct err e = ERR_INIT;
     if (history_add(a->history, text->data, text->len, &e) < 0) {
@@ -19,7 +19,7 @@ void submit_keep_draft(struct pane *p)
     if (!composer_empty(p->composer)) {
         struct buf b = BUF_INIT;
         composer_text(p->composer, &b);
-        remember(p->app, &b);
+        submit_remember(p->app, &b);
         buf_free(&b);
         composer_clear(p->composer);
     }
@@ -39,7 +39,7 @@ static bool settle_commands(struct app *a)
         const enum attached got = command_attach(a, !command);
         send = got == ATTACH_NONE || (got == ATTACH_FAILED && !command && a->asked);
         if (got == ATTACH_DONE && command && !strchr(s, '\n')) {
-            remember(a, &shown);
+            submit_remember(a, &shown);
         }
         if (got != ATTACH_DONE && !command && !a->asked) {
             a->asking = got == ATTACH_FAILED || command_misplaced(a, s);
@@ -104,10 +104,11 @@ void submit_draft(struct app *a)
         m.shown.len--;
     } else if (m.shown.data[0] == '/') {
         composer_clear(a->cur->composer); /* a command may fill it */
-        if (command_run(a, m.full.data, m.full.len)) {
-            remember(a, &m.full);
-        } else {
+        a->recalled = false;
+        if (!command_run(a, m.full.data, m.full.len)) {
             composer_set(a->cur->composer, m.full.data, m.full.len);
+        } else if (!a->recalled) {
+            submit_remember(a, &m.full);
         }
         message_free(&m);
         return;
@@ -116,7 +117,7 @@ void submit_draft(struct app *a)
         message_free(&m);
         return;
     }
-    remember(a, &m.full);
+    submit_remember(a, &m.full);
     composer_clear(a->cur->composer);
     if (a->cur->in_turn || a->cur->n_queue > 0) {
         turn_enqueue(a->cur, &m);

@@ -22,15 +22,16 @@ static void age_text(int64_t seconds, char out[24])
     }
 }
 
+/* In the units of every other size: K is 1024 bytes. */
 static void size_text(double bytes, char out[24])
 {
-    if (bytes < 1e6) {
-        snprintf(out, 24, "%.0f K", bytes / 1e3);
-    } else if (bytes < 1e8) {
-        snprintf(out, 24, "%.1f M", bytes / 1e6);
-    } else {
-        snprintf(out, 24, "%.1f G", bytes / 1e9);
+    static const char units[] = "BKMGTP";
+    int u = 0;
+    while (bytes >= 1000 && u < 5) {
+        bytes /= 1024;
+        u++;
     }
+    snprintf(out, 24, u && bytes < 10 ? "%.1f %c" : "%.0f %c", bytes, units[u]);
 }
 
 /* Filtered and cut to so many cells; caller frees. */

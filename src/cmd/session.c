@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "cmd/printsafe.h"
 #include "cmd/sessout.h"
+#include "sessions/lock.h"
 
 int session_store(const struct conf *cf, struct store **out, struct buf *notice, struct err *e)
 {
@@ -38,6 +39,12 @@ int session_must_save(const struct conf *cf, const char *option, struct err *e)
                          conf_origin_text(cf, "save"));
 }
 
+/* Whether no other process has it open. */
+static bool is_free(void *ctx, int64_t conversation)
+{
+    return lock_holder(ctx, conversation) == 0;
+}
+
 int session_pick(const struct conf *cf, const char *directory, struct session_pick *out,
                  struct err *e)
 {
@@ -64,7 +71,8 @@ int session_pick(const struct conf *cf, const char *directory, struct session_pi
     if (id) {
         rc = catalog_find(c, id, &out->conversation, e);
     } else if (last || conf_is_word(cf, "start", "last")) {
-        rc = catalog_last(c, directory, &out->conversation, e);
+        rc = catalog_last(c, directory, last ? NULL : is_free, (void *)(uintptr_t)store_dir(s),
+                          &out->conversation, e);
         if (rc == 0 && last && out->conversation == 0) {
             rc = err_set(e, QE_NOTFOUND,
                          "no conversation was begun in %s (quasar sessions list shows all)",

@@ -214,7 +214,7 @@ struct conv_turn {
 struct conv_stored {
     int64_t id, updated; /* seconds since 1970 */
     const char *title;
-    int turns;           /* -1: they could not be counted */
+    int turns;           /* questions, of every branch; -1: they could not be counted */
     int64_t state_bytes; /* of its saved states; 0: only the text is there */
     bool pinned;
     int recovered; /* tokens of an answer that was cut off and not seen since; -1: none */

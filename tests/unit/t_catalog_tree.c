@@ -154,6 +154,11 @@ static void draft_is(struct catalog *c, int64_t conv, int64_t turn, const char *
     draft_is_at(c, conv, turn, want, turn);
 }
 
+static bool is_other(void *ctx, int64_t conv)
+{
+    return conv != *(const int64_t *)ctx;
+}
+
 static void drafts(void **state)
 {
     (void)state;
@@ -312,11 +317,15 @@ static void finding(void **state)
     assert_int_equal(catalog_numbered(c, "3", &id, &e), 0);
     assert_int_equal(id, 3);
     assert_int_equal(catalog_numbered(c, "100", &id, &e), QE_NOTFOUND); /* a title begins so */
-    assert_int_equal(catalog_last(c, "/a", &id, &e), 0);
+    assert_int_equal(catalog_last(c, "/a", NULL, NULL, &id, &e), 0);
     assert_int_equal(id, 2);
-    assert_int_equal(catalog_last(c, NULL, &id, &e), 0);
+    int64_t but = 0;
+    assert_int_equal(catalog_last(c, NULL, NULL, NULL, &but, &e), 0);
+    assert_int_equal(catalog_last(c, NULL, is_other, &but, &id, &e), 0);
+    assert_true(id > 0 && id != but);
+    assert_int_equal(catalog_last(c, NULL, NULL, NULL, &id, &e), 0);
     assert_int_equal(id, 6);
-    assert_int_equal(catalog_last(c, "/c", &id, &e), 0);
+    assert_int_equal(catalog_last(c, "/c", NULL, NULL, &id, &e), 0);
     assert_int_equal(id, 0);
     /* a given name goes before the same title; two of one name are told from each other */
     const struct catalog_new n = {.name = NULL}, twin = {.name = "notes"};
