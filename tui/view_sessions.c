@@ -204,11 +204,14 @@ static void draw_disk(const struct app *a, const struct rect *r, int y, int rows
     const struct conv_disk *d = &a->sessions->disk;
     char text[24];
     char state[24];
+    char all[24];
+    char budget[24];
     char line[96];
     size_text((double)d->text, text);
     size_text((double)d->state, state);
-    snprintf(line, sizeof line, " disk %.1f of %.0f G", (double)(d->text + d->state) / 1e9,
-             (double)d->budget / 1e9);
+    size_text((double)(d->text + d->state), all);
+    size_text((double)d->budget, budget);
+    snprintf(line, sizeof line, " disk %s of %s", all, budget);
     for (int i = 0; i < rows; i++) {
         text_blank(th, y + i, r->x, r->cols);
         if (a->sessions->disk_known) {

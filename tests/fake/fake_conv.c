@@ -701,7 +701,9 @@ int chat_resume_at(struct chat *t, int64_t conversation, int64_t tip,
          .thought = "Hm.",
          .thought_n = 3,
          .finish = other ? "stop" : "interrupted",
-         .tokens = 5},
+         .tokens = 9,
+         .thought_tokens = 5,
+         .thought_s = -1},
     };
     if (conversation != 7) {
         return err_set(e, QE_BUSY, "conversation %d is open in another quasar (process 1)",
