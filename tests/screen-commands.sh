@@ -18,10 +18,22 @@ say '/rename it' '/rename it'
 wait_for 'this conversation is not stored'
 say /paste
 wait_for 'nothing was pasted yet'
+key F7
+wait_for ' F7 does nothing here; F1 tells the keys'
 result 'nothing to work on'
 
 say hello
 wait_for 'got 5 bytes'
+key Tab
+wait_for '┃ got 5 bytes'
+key Up
+wait_for '┃ hello'
+key z
+wait_for 'there is no thought here'
+key M-q
+wait_for 'Alt-q does nothing here; . tells the keys'
+key Escape
+wait_for 'Enter send'
 say 'md please'
 wait_for 'See the manual'
 say '/copy code' '/copy code'
@@ -32,7 +44,7 @@ say '/copy 9' '/copy 9'
 wait_for 'usage: /copy N, of 2 answers'
 say "/export json $tmp/out.json --last 1" '/export json'
 wait_for 'wrote [0-9]+ bytes, 2 messages, to'
-head -c 60 "$tmp/out.json" | grep -q '^\[{"role": "user", "at": "[0-9:]*", "content": "md please"' ||
+head -c 80 "$tmp/out.json" | grep -q '^\[{"role": "user", "at": "20[0-9-]*T[0-9:]*Z", "content": "md please"' ||
     wrong "$(head -c 200 "$tmp/out.json")"
 say "/export json $tmp/out.json" '/export json'
 wait_for 'cannot write .*: File exists'
@@ -195,7 +207,7 @@ wait_for 'no more pinned'
 say /forget
 wait_for 'its saved states are deleted \(4.1K bytes\)'
 say '/resume x' '/resume x'
-wait_for 'there is no conversation "x"; similar: 7 "An old'
+wait_for 'there is no conversation "x"; similar: 7 "An old.*F4 lists them'
 say '/resume 8' '/resume 8'
 wait_for 'conversation 8 is open in another'
 result 'a stored conversation: named, pinned, its states forgotten'

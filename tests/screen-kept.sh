@@ -153,6 +153,10 @@ wait_for '│ on main'
 wait_for '\[1\] idle   \[2\] idle'
 must '\[2\] the first question  \[main\]'
 must '\[1\] the first question  \[main~2: a second way\]'
+size 80 24 # the name stays whole where the branch can be shorter
+wait_for '\[1\] the first question  \[main~2: a.*\.\.\.\]'
+size 200 60
+wait_for '\[1\] the first question  \[main~2: a second way\]'
 key C-x
 key o
 wait_for '▸\[1\]'

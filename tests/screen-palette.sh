@@ -91,11 +91,24 @@ wait_for 'While typing'
 key Escape
 wait_not 'Esc closes'
 wait_for '^ > *$'
+text '/set '
+wait_for '^   temp +temperature; 0 always takes the likeliest'
+must '^ Tab takes the lowest  Up chooses'
+key C-u
+wait_for '^ > *$'
+text '/se'
+wait_for '^ Tab completes  Up chooses  Enter send'
+key C-u
+text '@x'
+wait_for '^ Tab lists files  Enter send'
+key C-u
+wait_for '^ > *$'
+must_not 'Tab lists files'
 text '/set th'
-wait_for '^   theme$'
-must '^   think$'
+wait_for '^   theme +default, auto'
+must '^   think +on, off or default'
 key Up
-wait_for '^ > think$'
+wait_for '^ > think +on'
 key Enter
 wait_for '^ > /set think$'
 wait_for '^   off$'
@@ -111,9 +124,9 @@ must "^ > look at @.*/files/lexer\.$"
 key Up
 wait_for '^ > lexer.h$'
 key Enter
-wait_for 'look at \[file lexer.h, 21 bytes\]'
+wait_for 'look at \[file lexer.h, 7 bytes\]'
 key Enter
-wait_for '│ look at \[file lexer.h, 21 bytes\]'
+wait_for '│ look at \[file lexer.h, 7 bytes\]'
 wait_for 'got [0-9]+ bytes, 3 lines'
 text "@$tmp/files/two"
 key Tab
@@ -140,6 +153,7 @@ key C-u
 text "@$tmp/files/bin"
 key Tab
 wait_for 'binary is no text'
+must_not '! [0-9]+ errors?' # what the user can mend is none
 key C-u
 text "@$tmp/files/l"
 key Tab

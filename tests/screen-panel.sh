@@ -16,7 +16,7 @@ must '│ tok/rnd .* 3\.0 +3\.0$'
 must '│ pos 1-3 % 100 100 0$'
 must '│ mtp +[0-9]+ rounds  3\.0 each  67%$'
 must '│ round +15\.0 ms draft 2\.0 verify 12\.0$'
-must '│ prefill ▕█+▏ done 1\.0K t/s$'
+must '│ prefill ▕█+▏ [0-9]+ in [0-9.]+ s$'
 must '│ ▕A+B+k+░+▏26%$'
 must '│ B conversation 8 +1\.2K +19 MB$'
 key F1

@@ -83,7 +83,15 @@ key Escape
 wait_for 'held 1'
 ctrl_x 0
 wait_for 'messages are queued in pane 2'
+key Right
+wait_for '^ Enter sends what is held  .*new line'
+must_not 'close|Enter send '
 key M-Up
+wait_for '^ > after that'
+ctrl_x o
+wait_for '\[2\] idle'
+must_not 'held' # nothing is, where nothing waits
+ctrl_x o
 wait_for '^ > after that'
 text /other
 key C-u

@@ -17,6 +17,8 @@ program
 args=
 wait_for '^You: ?$'
 line /help '^/quit: leave$'
+line /help '^/think on.off.default.budget N: '
+line '/think show' 'Thoughts do not fold in line mode'
 must '^/edit \[N\]: edit the question and ask it anew$'
 must '^/status: the model, the context'
 line /palette 'There is no such command'

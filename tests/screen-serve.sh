@@ -26,6 +26,11 @@ curl -sN -o "$tmp/stream" "http://127.0.0.1:$port/v1/chat/completions" -A 'claud
 pid=$!
 wait_for 'claude-code .*decode'
 wait_until grep -q '"content":"9"' "$tmp/stream"
+key Enter
+wait_for 'queued [0-9.]+ m?s, prefill [0-9.]+ m?s, first token after [0-9.]+ m?s, decode [0-9.]+ m?s'
+must 'result    -'
+key Enter
+wait_not 'first token after'
 result "a request is on the screen while it is answered"
 key k
 wait_for 'claude-code .*(failed|cancelled)'
@@ -43,8 +48,19 @@ result "the conversation goes on beside it"
 say '/listen off'
 wait_for 'listener is off'
 curl -s -m 5 -o /dev/null "http://127.0.0.1:$port/health" && wrong "it still listens"
+say '/listen on'
+wait_for 'listening at http://127\.0\.0\.1:[0-9]+; F3 shows the requests'
+must_not '^ LISTENER'
 say "/listen $port" "/listen"
-wait_for "127\.0\.0\.1:$port"
+wait_for "listening at http://127\.0\.0\.1:$port; F3"
+must_not '^ LISTENER'
+say /listen
+wait_for "the listener is on at .*127\.0\.0\.1:$port; F3"
+say '/listen nowhere:port' /listen
+wait_for 'nowhere:port'
+must_not 'error'
+key F3
+wait_for '^ LISTENER'
 curl -s -m 5 "http://127.0.0.1:$port/health" | grep -q ok || wrong "it does not listen again"
 key F3
 wait_for '^ >'

@@ -107,11 +107,17 @@ wait_for '^ conversations: '
 must '^   An old question\? .*  \*$'
 key Down
 key M-r
-wait_for '^ new name:'
+wait_for '^ new name: .'
+must '^ ?Enter gives the name  Esc leaves it as it is'
+must_not 'Alt-Enter beside'
+key C-u
+wait_for '^ new name: *$'
 text taken
 key Enter
 wait_for 'is named "taken" already'
+must_not '! [0-9]+ error'
 key M-r
+key C-u
 text fine
 wait_for '^ new name: fine'
 key Enter

@@ -8,13 +8,14 @@ cd "$tmp/cwd" || exit 1
 begin 120 40
 say /stats
 wait_for '^ STATS  10 min$'
-for name in tok/s tok/rnd accept 'pos 1' 'pos 6' mtp suffix draft verify host prefill reused kv queue \
+for name in tok/s tok/rnd accept 'pos 1' 'pos 6' mtp suffix 'draft ms' 'verify ms' 'host ms' prefill reused kv queue \
     'gpu C' 'gpu W' 'gpu mem' 'host mem'; do
     must "^ +$name +(- +){3}-$"
 done
 must '^ +last +average +p5 +p95$'
 must '^ +-10 min +now$'
-must 'Left earlier +Right later +Space 10 min or 24 h +e CSV +r mark +Esc closes'
+must '^ Up Down rows +Left Right time +Space 24 h +e CSV +r averages anew +Esc closes'
+must 'r state restored  . averages begin$'
 key Escape
 say 'lines 60'
 wait_for 'line 60 of 60'
@@ -23,7 +24,7 @@ wait_for '^ tok/s .*[▁▂▃▄▅▆▇█] +200 +200 +200 +200$'
 must '^ accept .*▆ +67% +67% +67% +67%$'
 must '^  pos 3 .*▁ +0% +0% +0% +0%$'
 must '^  pos 4 .* - +- +- +-$'
-must '^ draft .* +2\.0 +2\.0 +2\.0 +2\.0$'
+must '^ draft ms .* +2\.0 +2\.0 +2\.0 +2\.0$'
 must '^ host mem .*[0-9.]+ (MB|G)$'
 must '^ gpu C .* - +- +- +-$'
 result 'every row'
@@ -78,7 +79,7 @@ say 'lines 3'
 wait_for 'line 3 of 3'
 say /stats
 wait_for '^ STATS'
-must 'of 22 rows'
+must 'of 22  Up Down rows'
 must '^ tok/s '
 key Down Down Down
 wait_not '^ tok/s '

@@ -174,6 +174,9 @@ void screen_panel(struct app *a);
 int64_t app_now(void);
 void app_note(struct app *a, enum role role, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* Tells why what the user asked for was not done. What he can mend (a wrong word, a limit) is a
+ * warning; only what the system refused, or what is damaged, counts as an error. */
+void app_error(struct app *a, const struct err *e);
 /* Leaves the terminal to the shell until the program is continued. */
 void app_suspend(struct app *a);
 /* How the user gets to an action where he is: a key, a command, or a name. */
@@ -193,6 +196,8 @@ bool palette_shown(struct app *a);
 bool palette_key(struct app *a, const struct key *k);
 /* Tab: completes what is being written; false when there is nothing to complete. */
 bool palette_complete(struct app *a);
+/* What Tab does in what is being written, if it completes; NULL: it does not. */
+const char *palette_tab(struct app *a);
 /* Over the rows above the activity rule, from top on, and over that. */
 void palette_draw(struct app *a, int top, int rule);
 /* The entry of the list that is drawn `up` rows above the activity rule (from 0) is chosen; false:

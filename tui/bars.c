@@ -34,24 +34,38 @@ static void right_parts(const struct theme *th, int y, int x, int width, int lef
     }
 }
 
+#define BRANCH_LEAST 10 /* cells; fewer say nothing */
+
 /* What the conversation is called, and its branch; returns the cells. */
 static int put_name(const struct theme *th, const struct pane *p, int y, int x, int width,
                     uint16_t style)
 {
     const char *name = p->name ? p->name : "new conversation";
-    const bool branch = p->branch && p->branch[0];
-    const int room = width - (branch && width >= 30 ? cells(p->branch) + 2 : 0);
-    char shown[256];
-    struct buf b = BUF_INIT;
-    text_filter(name, strlen(name), th->ascii || !th->utf8, NULL, &b);
-    snprintf(shown, sizeof shown, "%.*s",
-             (int)text_fit(b.data ? b.data : "", b.len, room > 8 ? room : 8), b.data ? b.data : "");
-    buf_free(&b);
-    int used = text_put(th, y, x, width, style, shown);
-    if (branch && used + 2 + cells(p->branch) <= width) {
+    const char *branch = p->branch ? p->branch : "";
+    struct buf b = BUF_INIT, n = BUF_INIT;
+    text_filter(name, strcspn(name, "\n"), th->ascii || !th->utf8, NULL, &n);
+    text_filter(branch, strlen(branch), th->ascii || !th->utf8, NULL, &b);
+    const int named = n.len ? text_cells(n.data, n.len) : 0;
+    const int whole = b.len ? text_cells(b.data, b.len) : 0;
+    /* the branch has what the name leaves, a third at least; too little for a word is left out */
+    int with = whole + 2 <= width - named ? whole : width - named - 2;
+    with = with < width / 3 ? width / 3 : with;
+    with = with < whole ? with : whole;
+    with = with >= BRANCH_LEAST || with == whole ? with : 0;
+    const int room = width - (with > 0 ? with + 2 : 0);
+    buf_truncate(&n, n.len ? text_fit(n.data, n.len, room > 0 ? room : 0) : 0);
+    buf_addc(&n, 0);
+    int used = text_put(th, y, x, width, style, n.data);
+    if (with > 0 && used + 2 + with <= width) {
+        const bool cut = with < whole;
+        buf_truncate(&b, text_fit(b.data, b.len, cut ? with - 4 : with));
+        buf_adds(&b, cut ? "...]" : "");
+        buf_addc(&b, 0);
         used += 2;
-        used += text_put(th, y, x + used, width - used, R_DIM, p->branch);
+        used += text_put(th, y, x + used, width - used, R_DIM, b.data);
     }
+    buf_free(&b);
+    buf_free(&n);
     return used;
 }
 
@@ -367,13 +381,13 @@ static bool put_hints(const struct app *a, int y, int *x, int width, const struc
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-void bars_hints(const struct app *a, int y, int width)
+void bars_hints(struct app *a, int y, int width)
 {
     static const struct key_hint idle[] = {
-        {ACT_SEND, ACT_NONE, "send"},        {ACT_NEWLINE, ACT_NONE, "new line"},
-        {ACT_NONE, ACT_NONE, "/ commands"},  {ACT_HISTORY, ACT_NONE, "history"},
-        {ACT_FIND, ACT_NONE, "find"},        {ACT_EOF, ACT_NONE, "quit"},
-        {ACT_FOCUS, ACT_NONE, "transcript"}, {ACT_EDITOR, ACT_NONE, "editor"}};
+        {ACT_SEND, ACT_NONE, "send"},       {ACT_NEWLINE, ACT_NONE, "new line"},
+        {ACT_NONE, ACT_NONE, "/ commands"}, {ACT_EOF, ACT_NONE, "quit"},
+        {ACT_FIND, ACT_NONE, "find"},       {ACT_FOCUS, ACT_NONE, "transcript"},
+        {ACT_HISTORY, ACT_NONE, "history"}, {ACT_EDITOR, ACT_NONE, "editor"}};
     static const struct key_hint busy[] = {{ACT_SEND, ACT_NONE, "queue"},
                                            {ACT_FOCUS, ACT_NONE, "transcript"},
                                            {ACT_PAGE_UP, ACT_NONE, "scroll"},
@@ -395,7 +409,9 @@ void bars_hints(const struct app *a, int y, int width)
     const struct key_hint *h = p->focus ? focus : rest ? idle : busy;
     const size_t n = p->focus ? COUNT(focus) : rest ? COUNT(idle) : COUNT(busy);
     const unsigned ctx = p->focus ? CTX_TRANSCRIPT : CTX_COMPOSER;
-    const bool holds = p->held && p->n_queue > 0 && !p->focus;
+    const bool holds =
+        p->held && p->n_queue > 0 && !p->focus && rest && composer_empty(p->composer);
+    const size_t n_many = COUNT(many) - (p->in_turn || p->n_queue > 0); /* it can be closed */
     char esc[KEY_HINT];
     if (a->overlay == OV_SESSIONS && width >= LAYOUT_LIST_FROM) {
         sessions_hints(a, y, 0, width);
@@ -411,15 +427,33 @@ void bars_hints(const struct app *a, int y, int width)
         (void)put_hints(a, y, &x, width, &keys, a->overlay != OV_HELP, ctx);
         return;
     }
+    const char *tab = palette_tab(a);
+    if (tab) { /* a list stands above, or Tab makes one */
+        const struct key_hint keys[] = {{ACT_FOCUS, ACT_NONE, tab}};
+        const struct key_hint into[] = {{ACT_PREV_BLOCK, ACT_NONE, "chooses"}};
+        const struct key_hint enter[] = {{ACT_SEND, ACT_NONE, rest ? "send" : "queue"}};
+        (void)put_hints(a, y, &x, width, keys, 1, ctx);
+        (void)put_hints(a, y, &x, width, into, palette_shown(a), CTX_LIST);
+        if (palette_shown(a) && a->picked) {
+            const struct key_hint takes[] = {{ACT_CHOOSE, ACT_NONE, "takes"}};
+            (void)put_hints(a, y, &x, width, takes, 1, CTX_LIST);
+        } else {
+            (void)put_hints(a, y, &x, width, enter, 1, ctx);
+        }
+        return;
+    }
     if (!rest) {
         (void)put_hint(a, y, &x, width, esc);
     }
     (void)put_hints(a, y, &x, width, holds ? &held : h, 1, ctx);
-    if (rest) {
+    if (rest && p->focus) {
         (void)put_hint(a, y, &x, width, esc);
     }
-    if (a->n_panes < 2 || put_hints(a, y, &x, width, many, COUNT(many), ctx)) {
-        (void)put_hints(a, y, &x, width, holds ? h : h + 1, holds ? n : n - 1, ctx);
+    if (a->n_panes < 2 || put_hints(a, y, &x, width, many, n_many, ctx)) {
+        (void)put_hints(a, y, &x, width, h + 1, n - 1, ctx);
+    }
+    if (rest && !p->focus) { /* after what is wanted more often */
+        (void)put_hint(a, y, &x, width, esc);
     }
 }
 

@@ -17,7 +17,7 @@ void bars_rule(const struct app *a, int y, int width);
 void bars_merged(const struct app *a, int y, int width);
 int bars_merged_cells(const struct app *a, int width);
 void bars_line(const struct app *a, int y, int width);
-void bars_hints(const struct app *a, int y, int width);
+void bars_hints(struct app *a, int y, int width);
 void bars_welcome(const struct app *a, const struct rect *r);
 
 #endif

@@ -48,6 +48,35 @@ void app_note(struct app *a, enum role role, const char *fmt, ...)
     a->dirty = true;
 }
 
+/* What the store tells names a command of the shell; on the screen there is a nearer way. */
+static void nearer_way(const struct app *a, const char *msg, struct buf *out)
+{
+    static const char *const ways[][2] = {
+        {"(quasar sessions list)", "lists them"},
+        {"(quasar sessions fork ", "and the same key twice goes on with a copy"}};
+    const char *rest = NULL;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && !rest; i++) {
+        const char *shell = strstr(msg, ways[i][0]);
+        if (shell) {
+            buf_add(out, msg, (size_t)(shell - msg));
+            buf_printf(out, "(%s %s)", app_way(a, ACT_SESSIONS), ways[i][1]);
+            rest = shell + strcspn(shell, ")");
+            rest += *rest == ')';
+        }
+    }
+    buf_adds(out, rest ? rest : msg);
+}
+
+void app_error(struct app *a, const struct err *e)
+{
+    struct buf b = BUF_INIT;
+    const bool slip = e->code == QE_USAGE || e->code == QE_NOTFOUND || e->code == QE_BUSY ||
+                      e->code == QE_NOMEM || e->code == QE_UNSUPPORTED;
+    nearer_way(a, e->msg, &b);
+    app_note(a, slip ? R_WARN : R_BAD, "%s", b.data ? b.data : "");
+    buf_free(&b);
+}
+
 void app_suspend(struct app *a)
 {
     term_leave();

@@ -84,12 +84,12 @@ void command_copy(struct app *a, const struct buf *text)
     const char *program = clip_program();
     struct err given = ERR_INIT;
     const bool took = program && clip_give(program, text->data, text->len, &given) == 0;
-    const char *and = took ? " and to " : "", *whom = took ? program : "";
+    const char *also = took ? ", and to the clipboard by " : "", *whom = took ? program : "";
     if (clip_terminal(text->data, text->len, &e) == 0) {
-        app_note(a, R_GOOD, "sent %s%s to the terminal%s%s", size, unit, and, whom);
+        app_note(a, R_GOOD, "sent %s%s to the terminal%s%s", size, unit, also, whom);
     } else if (copy_to_file(text, &path, &e) == 0) {
         app_note(a, R_GOOD, "too long for the terminal: %s%s written to %s%s%s", size, unit, path,
-                 took ? ", and sent to " : "", whom);
+                 also, whom);
     } else {
         app_note(a, R_BAD, "%s", e.msg);
     }
@@ -121,6 +121,7 @@ static void write_new(struct app *a, const char *path, const struct buf *b, size
 {
     struct err e = ERR_INIT;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const bool misnamed = fd < 0 && errno != ENOSPC && errno != EROFS;
     int rc = fd < 0 ? err_sys(&e, QE_IO, errno, "cannot write %s", path)
                     : io_write_all(fd, b->data ? b->data : "", b->len, path, &e);
     if (fd >= 0 && close(fd) < 0 && rc == 0) {
@@ -133,7 +134,7 @@ static void write_new(struct app *a, const char *path, const struct buf *b, size
         app_note(a, R_GOOD, "wrote %zu bytes, %zu message%s, to %s", b->len, messages,
                  messages == 1 ? "" : "s", path);
     } else {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_note(a, misnamed ? R_WARN : R_BAD, "%s", e.msg);
     }
 }
 
@@ -276,7 +277,7 @@ static int attach(struct app *a, const struct line_command *in, const char *name
     char *path =
         name[0] == '~' && name[1] == '/' && home ? io_join(home, name + 2) : mem_strdup(name);
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    buf_printf(&b, "File %s:\n", base);
+    buf_printf(&b, COMPOSER_FILE_HEAD "%s:\n", base);
     const size_t head = b.len;
     int rc = name[0] ? io_read_file(path, CHAT_TEXT_MAX / 2, &b, e)
                      : err_set(e, QE_USAGE, "usage: /attach FILE");
@@ -286,7 +287,6 @@ static int attach(struct app *a, const struct line_command *in, const char *name
         rc = err_set(e, QE_FORMAT, "%s is no text: it has zero bytes in it", path);
     }
     if (rc == 0) {
-        buf_adds(&b, b.data[b.len - 1] == '\n' ? "" : "\n");
         rc = composer_attach(a->cur->composer, in, base, b.data, b.len, e);
     }
     if (rc == 0) {
@@ -304,7 +304,7 @@ void command_attach_file(struct app *a, size_t at, size_t end, const char *path)
     struct err e = ERR_INIT;
     char *name = NULL;
     if (attach(a, &word, path, &name, &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_note(a, R_WARN, "%s", e.msg);
     } else {
         app_note(a, R_GOOD, "%s is in the message; Enter sends it", name);
     }
@@ -332,7 +332,7 @@ enum attached command_attach(struct app *a, bool words)
         }
     }
     if (why.code < 0) {
-        app_note(a, R_BAD, "%s%s", why.msg, words ? "; Enter again sends it as words" : "");
+        app_note(a, R_WARN, "%s%s", why.msg, words ? "; Enter again sends it as words" : "");
     } else if (n == 1) {
         app_note(a, R_GOOD, "%s is in the message; Enter sends it", name);
     } else if (n > 1) {
@@ -376,13 +376,13 @@ static void set(struct app *a, const char *key, const char *value)
     if (chat_set(a->cur->chat, key, value, &e) == 0) {
         app_note(a, R_GOOD, "%s: %s, from the next message on", key, value[0] ? value : "none");
     } else {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     }
 }
 
 static void think(struct app *a, const char *what)
 {
-    if (strcmp(what, "on") == 0 || strcmp(what, "off") == 0) {
+    if (strcmp(what, "on") == 0 || strcmp(what, "off") == 0 || strcmp(what, "default") == 0) {
         set(a, "think", what);
     } else if (strncmp(what, "budget", 6) == 0 && (what[6] == ' ' || what[6] == 0)) {
         what += 6 + strspn(what + 6, " ");
@@ -391,7 +391,7 @@ static void think(struct app *a, const char *what)
         transcript_show_thoughts(a->cur->transcript, what[0] == 's');
         app_note(a, R_GOOD, "thoughts are %s", what[0] == 's' ? "shown" : "folded");
     } else {
-        app_note(a, R_WARN, "usage: /think on, off, budget N, show or hide");
+        app_note(a, R_WARN, "usage: /think on, off, default, budget N, show or hide");
     }
 }
 
@@ -461,7 +461,7 @@ static void set_budget(struct app *a, const char *value)
                  value);
     } else if (conv_set_budget(a->conv, budget, &freed, &e) < 0 ||
                conv_disk(a->conv, &disk, &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     } else {
         status_count((double)disk.budget, size);
         status_count((double)freed, gone);
@@ -476,7 +476,8 @@ static void set_any(struct app *a, const char *key, const char *value)
 {
     if (!key[0] || !value[0]) {
         app_note(a, R_WARN,
-                 "usage: /set KEY VALUE; Tab lists them, and default is the model's own");
+                 "usage: /set KEY VALUE; the keys are listed behind \"/set \", and default is the "
+                 "model's own");
     } else if (strcmp(key, "theme") == 0) {
         set_theme(a, value);
     } else if (strcmp(key, "mouse") == 0) {
@@ -569,7 +570,7 @@ static void rename_it(struct app *a, const char *name)
         pane_names(a->cur);
         app_note(a, R_GOOD, "this conversation is \"%s\" from now on", name);
     } else if (id > 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     }
 }
 
@@ -585,7 +586,7 @@ static void pin_it(struct app *a, const char *word)
                  off ? "no more pinned: its saved state goes when it is its turn"
                      : "pinned: its saved state goes last when there is no room");
     } else if (id > 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     }
 }
 
@@ -602,7 +603,7 @@ static void forget_it(struct app *a)
                  "read again when it is gone on with",
                  size);
     } else if (id > 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     }
 }
 
@@ -614,7 +615,7 @@ static void resume_it(struct app *a, const char *id)
     if (!id[0]) {
         sessions_open(a);
     } else if (conv_find(a->conv, id, &found, &e) < 0) {
-        app_note(a, R_WARN, "%s", e.msg);
+        app_error(a, &e);
     } else if (chat_busy(a->cur->chat) || a->cur->n_queue > 0) {
         app_note(a, R_WARN, "the model is at work, or messages wait; stop it first (%s)",
                  app_way(a, ACT_STOP_OR_QUIT));
@@ -644,11 +645,11 @@ static void set_system(struct app *a, const char *text)
     if (!path) {
         set(a, "system", text[0] ? text : "default");
     } else if (io_read_file(path, 1 << 20, &b, &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_note(a, R_WARN, "%s", e.msg);
     } else if (b.len == 0 || memchr(b.data, 0, b.len)) {
-        app_note(a, R_BAD, "%s is %s", path, b.len ? "no text" : "empty");
+        app_note(a, R_WARN, "%s is %s", path, b.len ? "no text" : "empty");
     } else if (chat_set(a->cur->chat, "system", b.data, &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     } else {
         app_note(a, R_GOOD, "system: %zu bytes of %s, from the next message on", b.len, path);
     }
@@ -923,7 +924,7 @@ void command_editor(struct app *a)
     if (composer_chip(c, &at, &name, &bytes)) { /* the one at the cursor is what is edited */
         buf_add(&text, bytes->data ? bytes->data : "", bytes->len);
         if (edit_text(a, &text) && composer_chip_set(c, at, text.data, text.len, &e) < 0) {
-            app_note(a, R_BAD, "%s", e.msg);
+            app_error(a, &e);
         }
     } else {
         composer_display(c, &text); /* pastes and files are their labels there */

@@ -107,7 +107,7 @@ void compact_end(struct pane *p, bool whole)
     buf_adds(&summary, "\n\n");
     if (composer_put_file(p->composer, "summary", summary.data, summary.len, &e) < 0) {
         transcript_back_to(p->transcript, p->before_summary);
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
         draft_free(before);
     } else {
         branch_from_start(p, before, "going on from a summary");

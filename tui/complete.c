@@ -15,7 +15,8 @@ struct place {
 };
 
 static const struct place places[] = {
-    {ACT_THINK, NULL, {"on", "off", "show", "hide"}},
+    {ACT_THINK, NULL, {"on", "off", "default", "budget", "show", "hide"}},
+    {ACT_THINK, "budget", {"off"}},
     {ACT_EXPORT, NULL, {"md", "txt", "json"}},
     {ACT_EXPORT, "md", {"--last"}},
     {ACT_EXPORT, "txt", {"--last"}},
@@ -23,6 +24,7 @@ static const struct place places[] = {
     {ACT_COPY, NULL, {"code"}},
     {ACT_KEYS, NULL, {"debug"}},
     {ACT_PIN, NULL, {"on", "off"}},
+    {ACT_LISTEN, NULL, {"on", "off"}},
     {ACT_THEME, NULL, {"default", "auto", "light", "dark", "mono"}},
     {ACT_SET, NULL, {"temp",      "top-k",        "top-p",   "min-p",      "presence",
                      "frequency", "repetition",   "seed",    "max-tokens", "min-tokens",
@@ -36,6 +38,40 @@ static const struct place places[] = {
     {ACT_SET, "unicode", {"safe", "full"}},
     {ACT_SET, "ambiguous", {"1", "2"}},
 };
+
+/* What /set takes: its keys, in the order of the words above, and their values. */
+static const char *const settings[][2] = {
+    {"temp", "temperature; 0 always takes the likeliest token"},
+    {"top-k", "draw from so many of the likeliest tokens; 0: all"},
+    {"top-p", "draw from the likeliest tokens of this share, 0 to 1"},
+    {"min-p", "no token below this share of the likeliest one's, 0 to 1"},
+    {"presence", "penalty for tokens that came before, -2 to 2"},
+    {"frequency", "penalty for each time a token came before, -2 to 2"},
+    {"repetition", "factor against tokens that came before; 1: none"},
+    {"seed", "of what is drawn: the same seed, the same answer"},
+    {"max-tokens", "most tokens of an answer"},
+    {"min-tokens", "fewest tokens of an answer"},
+    {"think", "on, off or default: whether it thinks before it answers"},
+    {"think-budget", "most tokens of a thought, or default: no limit"},
+    {"effort", "low, medium, high, xhigh or default"},
+    {"system", "the system message"},
+    {"theme", "default, auto, light, dark or mono: colours"},
+    {"editor", "emacs or vi: keys of the composer"},
+    {"mouse", "off, wheel or on: what of the mouse the screen takes"},
+    {"unicode", "safe or full: whether joined characters are drawn raw"},
+    {"ambiguous", "1 or 2: cells of characters of open width"},
+    {"state-budget", "what saved states may take on the disk: auto, or bytes with K, M, G"},
+};
+
+const char *complete_meaning(const struct key_action *c, const char *word)
+{
+    for (size_t i = 0; c->act == ACT_SET && i < sizeof settings / sizeof *settings; i++) {
+        if (strcmp(settings[i][0], word) == 0) {
+            return settings[i][1];
+        }
+    }
+    return NULL;
+}
 
 /* The last word of args, and whether it is the first one or follows on just one. */
 static const char *last_word(const char *args, char first[32], bool *is_first)

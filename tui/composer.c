@@ -240,28 +240,41 @@ static void undo_drop(struct composer *c)
 
 /* ---- layout -------------------------------------------------------------- */
 
+/* Bytes of a file's chip that are not the file's: the line with its name. */
+static size_t file_head(const struct buf *b)
+{
+    const size_t n = sizeof COMPOSER_FILE_HEAD - 1;
+    const bool has = b->len > n && memcmp(b->data, COMPOSER_FILE_HEAD, n) == 0;
+    const char *end = has ? memchr(b->data, '\n', b->len) : NULL;
+    return end ? (size_t)(end - b->data) + 1 : 0;
+}
+
 void line_chip_label(const struct composer *c, size_t i, char out[64])
 {
     const struct buf *b = &c->chips[i];
-    size_t rows = 1;
+    const size_t n = b->len - (c->chip_name[i] ? file_head(b) : 0);
+    size_t rows = 1, number = 1;
     for (size_t k = 0; k < b->len; k++) {
         rows += b->data[k] == '\n' && k + 1 < b->len;
     }
+    for (size_t k = 0; k < i; k++) { /* pastes are counted, not files */
+        number += !c->chip_name[k];
+    }
     char size[24];
-    if (b->len < 1024) {
-        snprintf(size, sizeof size, "%zu byte%s", b->len, b->len == 1 ? "" : "s");
-    } else if (b->len < 10240) {
-        snprintf(size, sizeof size, "%.1f KB", (double)b->len / 1024);
-    } else if (b->len < (size_t)10 << 20) {
-        snprintf(size, sizeof size, "%zu KB", b->len / 1024);
+    if (n < 1024) {
+        snprintf(size, sizeof size, "%zu byte%s", n, n == 1 ? "" : "s");
+    } else if (n < 10240) {
+        snprintf(size, sizeof size, "%.1f KB", (double)n / 1024);
+    } else if (n < (size_t)10 << 20) {
+        snprintf(size, sizeof size, "%zu KB", n / 1024);
     } else {
-        snprintf(size, sizeof size, "%zu MB", b->len >> 20);
+        snprintf(size, sizeof size, "%zu MB", n >> 20);
     }
     if (c->chip_name[i]) {
         snprintf(out, 64, "[file %s, %s]", c->chip_name[i], size);
         return;
     }
-    snprintf(out, 64, "[paste %zu: %zu line%s, %s]", i + 1, rows, rows == 1 ? "" : "s", size);
+    snprintf(out, 64, "[paste %zu: %zu line%s, %s]", number, rows, rows == 1 ? "" : "s", size);
 }
 
 /* Where a character of the line is drawn. */
@@ -967,8 +980,12 @@ void composer_text(const struct composer *c, struct buf *out)
     struct line l = line_of(c);
     for (size_t i = 0; i < l.n; i++) {
         if (line_is_chip(c, l.text[i])) {
-            const struct buf *b = &c->chips[(size_t)l.text[i] - CHIP_FIRST];
+            const size_t k = (size_t)l.text[i] - CHIP_FIRST;
+            const struct buf *b = &c->chips[k];
             buf_add(out, b->data, b->len);
+            if (c->chip_name[k] && b->len > 0 && b->data[b->len - 1] != '\n') {
+                buf_addc(out, '\n'); /* what is written behind a file is none of it */
+            }
         } else {
             line_add_wchar(out, l.text[i]);
         }

@@ -39,8 +39,11 @@ struct line_command {
 /* The first one from a place on that is a line's beginning or the end of another; text is
  * replaced and stays the caller's. False: there is none. */
 bool composer_command(const struct composer *c, size_t from, struct line_command *out);
-/* Puts a file in the place of a command, as a chip that shows its name. QE_NOMEM: there is no
- * room. */
+/* What a file's text begins with in a message; its name and a line's end follow. Its chip shows
+ * the size of what comes after that line. */
+#define COMPOSER_FILE_HEAD "File "
+/* Puts a file in the place of a command, as a chip that shows its name and size; p may begin with
+ * COMPOSER_FILE_HEAD. QE_NOMEM: there is no room. */
 int composer_attach(struct composer *c, const struct line_command *in, const char *name,
                     const char *p, size_t n, struct err *e);
 /* The word before the cursor that begins with an @ at its beginning; it may have blanks in quotes.
@@ -77,7 +80,7 @@ bool composer_pending(const struct composer *c);
 void composer_give_up(struct composer *c);
 
 bool composer_empty(const struct composer *c);
-/* Appends the whole draft, chips replaced by their bytes. */
+/* Appends the whole draft, chips replaced by their bytes; a file's end with a line's end. */
 void composer_text(const struct composer *c, struct buf *out);
 /* Appends the draft as it is shown, chips as their labels. */
 void composer_display(const struct composer *c, struct buf *out);

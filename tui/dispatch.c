@@ -155,7 +155,9 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         transcript_select(a->cur->transcript, act == ACT_PREV_BLOCK ? -1 : 1);
         break;
     case ACT_FOLD:
-        transcript_fold(a->cur->transcript);
+        if (!transcript_fold(a->cur->transcript)) {
+            app_note(a, R_TEXT, "there is no thought here to open or fold");
+        }
         break;
     case ACT_FOLD_ALL:
         transcript_fold_all(a->cur->transcript);
@@ -248,6 +250,7 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
     case ACT_RENAME_IT:
     case ACT_PIN_IT:
     case ACT_FORGET_IT:
+    case ACT_EMPTY:
     case ACT_MOVE_UP:
     case ACT_MOVE_DOWN:
     case ACT_DROP:
@@ -271,7 +274,7 @@ static void to_composer(struct app *a, const struct key *k)
         const struct buf *b = keyin_paste(a->input);
         pane_draft_changed(a->cur);
         if (composer_paste(a->cur->composer, b->data, b->len, &e) < 0) {
-            app_note(a, R_BAD, "%s", e.msg);
+            app_error(a, &e);
         } else if (keyin_paste_cut(a->input)) {
             app_note(a, R_BAD, "the paste was longer than 64 MB; its end is missing");
         }
@@ -280,7 +283,7 @@ static void to_composer(struct app *a, const struct key *k)
     pane_draft_changed(a->cur);
     a->pick = 0;
     if (composer_key(a->cur->composer, k, &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     }
 }
 
@@ -320,6 +323,22 @@ static void show_key(struct app *a, const struct key *k)
              b.len ? b.data : "a paste ", name[0] ? name : "no key that has a name",
              keymap_name(act), keymap_name(there));
     buf_free(&b);
+}
+
+/* Keys that nothing knows are told of. */
+static void unknown_key(struct app *a, const struct key *prefix, const struct key *k)
+{
+    const bool odd = k->type == K_F || (k->type == K_CHAR && (k->mods & (KM_CTRL | KM_ALT)) != 0);
+    char first[KEYS_NAME] = "", second[KEYS_NAME];
+    if (!odd && prefix->type == K_NONE) {
+        return;
+    }
+    if (prefix->type != K_NONE) {
+        keys_name(prefix, first);
+    }
+    keys_name(k, second);
+    app_note(a, R_TEXT, "%s%s%s does nothing here; %s tells the keys", first, first[0] ? " " : "",
+             second, app_way(a, ACT_HELP));
 }
 
 void dispatch_key(struct app *a, const struct key *k)
@@ -392,6 +411,8 @@ void dispatch_key(struct app *a, const struct key *k)
         /* typing goes where one types */
         if ((k->type == K_CHAR && k->mods == 0) || k->type == K_PASTE) {
             app_note(a, R_TEXT, "%s goes back to the composer", app_way(a, ACT_BACK));
+        } else {
+            unknown_key(a, &prefix, k);
         }
         return;
     }
@@ -399,4 +420,7 @@ void dispatch_key(struct app *a, const struct key *k)
         to_composer(a, &prefix);
     }
     to_composer(a, k);
+    if (k->type == K_F && prefix.type == K_NONE && act == ACT_NONE && a->note.len == 0) {
+        unknown_key(a, &prefix, k);
+    }
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/utf8.h"
 
@@ -63,10 +64,23 @@ static void json_text(struct buf *out, const char *key, const struct buf *text)
     buf_free(&clean);
 }
 
+/* "2026-03-01T14:02:00Z"; the clock alone where the day is not known. */
+static void moment(const struct transcript_message *m, char out[32])
+{
+    const time_t t = (time_t)m->at;
+    struct tm tm;
+    snprintf(out, 32, "%s", m->clock);
+    if (m->at > 0 && gmtime_r(&t, &tm)) {
+        strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    }
+}
+
 static void write_json(struct writing *w, const struct transcript_message *m)
 {
+    char at[32];
+    moment(m, at);
     buf_printf(w->out, "%s{\"role\": \"%s\", \"at\": \"%s\"", w->written ? ",\n " : "[",
-               m->user ? "user" : "assistant", m->clock);
+               m->user ? "user" : "assistant", at);
     if (m->thought->len > 0) {
         json_text(w->out, "thought", m->thought);
     }

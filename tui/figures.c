@@ -235,11 +235,13 @@ void part_http(const struct view_listener *l, bool wide, char out[PART_SIZE])
     }
 }
 
-void part_saved(const struct view_chat *c, bool busy, double age_s, char out[PART_SIZE])
+void part_saved(const struct view_chat *c, bool busy, double age_s, bool wide, char out[PART_SIZE])
 {
     char age[FIGURE_SIZE];
     out[0] = 0;
-    if (c->saved && busy && age_s >= 0) {
+    if (c->saved && !wide) { /* the word has its place on any screen */
+        snprintf(out, PART_SIZE, "saved");
+    } else if (c->saved && busy && age_s >= 0) {
         figure_seconds(floor(age_s) < 1 ? 0 : floor(age_s), age);
         snprintf(out, PART_SIZE, age_s < 1 ? "saved now" : "saved %s ago", age);
     } else if (c->saved) {

@@ -51,7 +51,7 @@ void part_kv(const struct view_kv *v, char out[PART_SIZE]);
 void part_http(const struct view_listener *l, bool wide, char out[PART_SIZE]);
 /* "saved 3 s ago", "saved", "not saved"; age_s negative: not known how long ago, or nobody will
  * draw again soon. */
-void part_saved(const struct view_chat *c, bool busy, double age_s, char out[PART_SIZE]);
+void part_saved(const struct view_chat *c, bool busy, double age_s, bool wide, char out[PART_SIZE]);
 /* "gpu 71C 340W" */
 void part_gpu(double temp_c, double power_w, char out[PART_SIZE]);
 /* "! 2 errors F9" */

@@ -73,6 +73,7 @@ enum action {
     ACT_RENAME_IT,
     ACT_PIN_IT,
     ACT_FORGET_IT,
+    ACT_EMPTY,
     ACT_MOVE_UP,
     ACT_MOVE_DOWN,
     ACT_DROP,

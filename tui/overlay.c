@@ -57,6 +57,8 @@ bool overlay_query_key(struct app *a, struct buf *query, const struct key *k)
             n--;
         }
         buf_truncate(query, n ? n - 1 : 0);
+    } else if (overlay_action(a, k) == ACT_EMPTY) {
+        buf_truncate(query, 0);
     } else if (k->type == K_CHAR && k->mods == 0) {
         char name[32];
         keys_name(k, name);

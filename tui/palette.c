@@ -115,7 +115,8 @@ static void collect_words(struct list *l, const char *draft)
         return; /* it is there already */
     }
     for (size_t i = 0; i < found; i++) {
-        l->v[l->n++] = (struct entry){words[i], NULL, NULL};
+        const bool first = strchr(draft + l->args, ' ') == NULL;
+        l->v[l->n++] = (struct entry){words[i], first ? complete_meaning(c, words[i]) : NULL, NULL};
     }
 }
 
@@ -473,6 +474,43 @@ static bool complete_any_file(struct app *a)
     buf_free(&path);
     buf_free(&w.text);
     return done;
+}
+
+/* Whether the word at the cursor is, or may be, the name of a file. */
+static bool file_word(const struct app *a)
+{
+    struct line_command w = {.text = BUF_INIT};
+    bool is = composer_at_word(a->cur->composer, &w);
+    if (!is && composer_command(a->cur->composer, 0, &w)) {
+        size_t from = 0;
+        const char *nearest = NULL;
+        buf_addc(&w.text, 0);
+        const size_t n = strcspn(w.text.data, " ");
+        const struct key_action *c = keys_command(w.text.data, n, &nearest);
+        is = c && w.text.data[n] && complete_takes_file(c, w.text.data + n + 1, &from);
+    }
+    buf_free(&w.text);
+    return is;
+}
+
+const char *palette_tab(struct app *a)
+{
+    struct list l;
+    const char *does = NULL;
+    if (a->cur->focus || a->overlay != OV_NONE || views_ctx(a) ||
+        composer_pending(a->cur->composer)) {
+        return NULL;
+    }
+    fill(a, &l);
+    if (l.kind == L_WORDS) {
+        does = "takes the lowest";
+    } else if (l.kind == L_COMMANDS) {
+        does = "completes";
+    } else if (file_word(a)) {
+        does = "lists files";
+    }
+    buf_free(&l.draft);
+    return does;
 }
 
 bool palette_complete(struct app *a)

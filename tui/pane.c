@@ -143,6 +143,23 @@ static void show_calls(struct pane *p, const char *calls)
     transcript_text(p->transcript, "\n```\n", 5);
 }
 
+/* Why a stored answer ended before its end, in the words that were said when it did; "": it did
+ * not. */
+static const char *finish_words(const char *finish)
+{
+    static const char *const words[][2] = {{"stop", ""},
+                                           {"tool_calls", ""},
+                                           {"cancelled", "stopped"},
+                                           {"length", "cut off: the token limit is reached"},
+                                           {"error", "failed"}};
+    for (size_t i = 0; finish && i < sizeof words / sizeof *words; i++) {
+        if (strcmp(finish, words[i][0]) == 0) {
+            return words[i][1];
+        }
+    }
+    return finish ? finish : "";
+}
+
 static void show_turn(void *ctx, const struct conv_turn *turn)
 {
     struct pane *p = ctx;
@@ -152,11 +169,13 @@ static void show_turn(void *ctx, const struct conv_turn *turn)
         struct buf b = BUF_INIT;
         buf_add(&b, turn->text, turn->text_n);
         transcript_user(p->transcript, at, &b, &b);
+        transcript_at(p->transcript, turn->created);
         buf_free(&b);
         p->n_messages = transcript_kept(p->transcript, p->n_messages);
         return;
     }
     transcript_model(p->transcript, at);
+    transcript_at(p->transcript, turn->created);
     if (turn->thought_n > 0) {
         transcript_thought(p->transcript, turn->thought, turn->thought_n);
         transcript_thought_facts(p->transcript, true, turn->thought_s, turn->thought_tokens);
@@ -165,9 +184,7 @@ static void show_turn(void *ctx, const struct conv_turn *turn)
     if (turn->calls) {
         show_calls(p, turn->calls);
     }
-    const bool cut = turn->finish && strcmp(turn->finish, "stop") != 0 &&
-                     strcmp(turn->finish, "tool_calls") != 0;
-    transcript_end(p->transcript, R_WARN, cut ? turn->finish : "");
+    transcript_end(p->transcript, R_WARN, finish_words(turn->finish));
     p->n_messages = transcript_kept(p->transcript, p->n_messages);
 }
 

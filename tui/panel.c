@@ -166,9 +166,11 @@ static void prefill_row(const struct panel *p, const struct theme *th, int width
             }
         }
     } else if (fresh > 0 && p->chat->prefill_s > 0) {
-        figure_count(fresh / p->chat->prefill_s, rate);
+        /* what this prompt took, waits between its parts with it; the statistics have the speed */
+        figure_count(fresh, rate);
+        figure_seconds(p->chat->prefill_s, left);
         figure_meter(th, 8, 1, &b);
-        buf_printf(&b, " done %s t/s", rate);
+        buf_printf(&b, " %s in %s", rate, left);
     } else {
         buf_adds(&b, "-");
     }
@@ -238,9 +240,9 @@ static void kv_rows(const struct panel *p, const struct theme *th, int width, in
     figure_kv_meter(th, width - 10 > 4 ? width - 10 : 4, v, &b);
     buf_printf(&b, "%.0f%%", share * 100);
     line(out, share >= 0.95 ? R_BAD : share >= 0.75 ? R_WARN : R_TEXT, b.data, width);
-    const int shown = v->n < rows - 2 && v->n <= MOST_NAMES ? v->n
-                      : rows - 3 < MOST_NAMES               ? rows - 3
-                                                            : MOST_NAMES;
+    const int room = rows - 2 - (v->pages_kept > 0);
+    const bool all = v->more == 0 && v->n <= room && v->n <= MOST_NAMES; /* no row for the rest */
+    const int shown = all ? v->n : room - 1 < MOST_NAMES ? room - 1 : MOST_NAMES;
     for (int i = 0; i < shown && i < v->n; i++) {
         buf_truncate(&b, 0);
         buf_printf(&b, "%c ", figure_kv_letter(i));
@@ -251,7 +253,7 @@ static void kv_rows(const struct panel *p, const struct theme *th, int width, in
         line(out, R_TEXT, b.data, width);
     }
     const int more = v->n + v->more - (shown > 0 ? shown : 0);
-    if (more > 0) {
+    if (more > 0 && room > 0) {
         snprintf(both, sizeof both, "and %d more", more);
         line(out, R_DIM, both, width);
     }

@@ -382,6 +382,10 @@ static bool do_think(struct plain *p, char *args)
         set(p, "think-budget", args[0] && strcmp(args, "off") != 0 ? args : "default");
         return true;
     }
+    if (strcmp(args, "show") == 0 || strcmp(args, "hide") == 0) {
+        answer(p, "Thoughts do not fold in line mode. Usage: /think on, off, default or budget N");
+        return true;
+    }
     set(p, "think", args);
     return true;
 }
@@ -430,17 +434,32 @@ static bool do_quit(struct plain *p, char *args)
 
 static bool do_help(struct plain *p, char *args);
 
+/* args and help: where line mode does less than the screen; NULL: what the table says. */
 static const struct {
     enum action act;
     bool (*run)(struct plain *p, char *args);
+    const char *args, *help;
 } handlers[] = {
-    {ACT_HELP, do_help},         {ACT_NEW, do_new},       {ACT_RESUME, do_resume},
-    {ACT_SESSIONS, do_sessions}, {ACT_RENAME, do_rename}, {ACT_EDIT, do_edit},
-    {ACT_RETRY, do_retry},       {ACT_BRANCH, do_branch}, {ACT_UNDO, do_undo},
-    {ACT_COMPACT, do_compact},   {ACT_FIND, do_find},     {ACT_ATTACH, do_attach},
-    {ACT_EXPORT, do_export},     {ACT_SYSTEM, do_system}, {ACT_THINK, do_think},
-    {ACT_SET, do_set},           {ACT_PIN, do_pin},       {ACT_FORGET, do_forget},
-    {ACT_STATUS, do_status},     {ACT_QUIT, do_quit},
+    {ACT_HELP, do_help, NULL, "these commands"},
+    {ACT_NEW, do_new, NULL, NULL},
+    {ACT_RESUME, do_resume, NULL, NULL},
+    {ACT_SESSIONS, do_sessions, NULL, "stored conversations, the latest first"},
+    {ACT_RENAME, do_rename, NULL, NULL},
+    {ACT_EDIT, do_edit, NULL, NULL},
+    {ACT_RETRY, do_retry, NULL, NULL},
+    {ACT_BRANCH, do_branch, NULL, NULL},
+    {ACT_UNDO, do_undo, NULL, NULL},
+    {ACT_COMPACT, do_compact, NULL, "go on from a summary"},
+    {ACT_FIND, do_find, "TEXT", "lines of the conversation with a text"},
+    {ACT_ATTACH, do_attach, NULL, NULL},
+    {ACT_EXPORT, do_export, "FORM FILE", "write md, txt or json"},
+    {ACT_SYSTEM, do_system, NULL, NULL},
+    {ACT_THINK, do_think, "on|off|default|budget N", "whether it thinks first, N tokens at most"},
+    {ACT_SET, do_set, "KEY VALUE", "a setting of the answers; a wrong KEY lists them"},
+    {ACT_PIN, do_pin, NULL, NULL},
+    {ACT_FORGET, do_forget, NULL, NULL},
+    {ACT_STATUS, do_status, NULL, NULL},
+    {ACT_QUIT, do_quit, NULL, NULL},
 };
 #define N_HANDLERS (sizeof handlers / sizeof *handlers)
 
@@ -452,8 +471,9 @@ static bool do_help(struct plain *p, char *args)
     for (size_t k = 0; k < N_HANDLERS; k++) {
         for (size_t i = 0; i < n; i++) {
             if (t[i].act == handlers[k].act && t[i].command) {
-                fprintf(p->talk, "%s%s%s: %s\n", t[i].command, t[i].args ? " " : "",
-                        t[i].args ? t[i].args : "", t[i].help);
+                const char *takes = handlers[k].args ? handlers[k].args : t[i].args;
+                fprintf(p->talk, "%s%s%s: %s\n", t[i].command, takes ? " " : "", takes ? takes : "",
+                        handlers[k].help ? handlers[k].help : t[i].help);
             }
         }
     }

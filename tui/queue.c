@@ -17,6 +17,7 @@ void queue_keep(struct pane *p)
         q[i] = (struct conv_queued){m->shown.data, m->full.data, m->shown.len, m->full.len};
     }
     chat_queue(p->chat, q, p->n_queue);
+    p->held = p->held && p->n_queue > 0; /* nothing is held where nothing waits */
     free(q);
 }
 

@@ -260,7 +260,8 @@ static void draw_note(const struct app *a, const struct layout *l)
     /* a long one covers what stands below the composer, or the transcript's end */
     int n = (int)rows.n_rows;
     int from = last - n + 1;
-    if (from < l->composer + l->composer_rows && from < last) {
+    const bool covers = from <= l->status && n > 1; /* the figures stay in sight */
+    if (covers || (from < l->composer + l->composer_rows && from < last)) {
         const int bar = bar_row(l);
         from = bar - n > l->body.y ? bar - n : l->body.y;
     }

@@ -192,7 +192,7 @@ static void look_closer(struct app *a)
     }
     struct err e = ERR_INIT;
     if (n > 0 && conv_branches(a->conv, id, n, take_branch, s, &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     }
     if (n > 0) {
         make_rows(a);
@@ -211,7 +211,7 @@ static bool read_list(struct app *a, bool asked)
     s->disk_known = rc == 0 && conv_disk(a->conv, &s->disk, NULL) == 0;
     s->read_at = clock_wall();
     if (rc < 0 && asked) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     }
     make_rows(a);
     for (size_t i = 0; i < s->n_rows && was; i++) {
@@ -278,7 +278,7 @@ void sessions_go_on(struct pane *p, int64_t id, int64_t tip)
         transcript_free(p->transcript);
         p->transcript = was;
         p->n_messages = n;
-        app_note(p->app, R_BAD, "%s", e.msg);
+        app_error(p->app, &e);
         return;
     }
     transcript_free(was);
@@ -328,7 +328,7 @@ static bool copy_instead(struct app *a, struct stored *k, bool beside)
                  "a copy of it",
                  (long long)k->id, who);
     } else if (conv_fork(a->conv, k->id, &copy, &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     } else {
         a->overlay = OV_NONE;
         if (!beside || panes_split(a, true)) {
@@ -413,7 +413,7 @@ static void rename_picked(struct app *a)
         return;
     }
     if (conv_rename(a->conv, k->id, a->query.data ? a->query.data : "", &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     } else {
         const size_t shown = stored_pane(a, k->id);
         app_note(a, R_GOOD, "it is called %s now", a->query.data);
@@ -430,7 +430,7 @@ static void pin_picked(struct app *a)
     struct stored *k = picked(a->sessions);
     struct err e = ERR_INIT;
     if (k && conv_pin(a->conv, k->id, !k->pinned, &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
     } else if (k) {
         k->pinned = !k->pinned;
         app_note(a, R_GOOD, "%s", k->pinned ? "pinned: its saved state goes last" : "not pinned");
@@ -451,7 +451,7 @@ static void forget_picked(struct app *a)
     }
     s->forgetting = 0;
     if (conv_forget(a->conv, k->id, &bytes, &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_error(a, &e);
         return;
     }
     status_count((double)bytes, size);
@@ -527,8 +527,12 @@ bool sessions_key(struct app *a, const struct key *k)
         make_rows(a);
         return true;
     } else if (act == ACT_RENAME_IT) {
-        s->naming = picked(s) != NULL;
+        const struct stored *it = picked(s);
+        s->naming = it != NULL;
         buf_truncate(&a->query, 0);
+        if (it) { /* the old name, to be changed */
+            buf_add(&a->query, it->title, strcspn(it->title, "\r\n"));
+        }
     } else if (act == ACT_PIN_IT) {
         pin_picked(a);
     } else if (act == ACT_FORGET_IT) {

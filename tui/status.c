@@ -158,8 +158,8 @@ int status_parts(const struct status *s, int width, char out[STATUS_PARTS][64])
     char a[24];
     char b[24];
     int n = 0;
-    speed(s->chat.tok_s, a);
-    snprintf(out[n++], 64, "%s", a);
+    speed(s->chat.tok_s, a); /* of the whole answer; the panel's is of the last moments */
+    snprintf(out[n++], 64, "answer %s", a);
     if (s->chat.output_tokens > 0 || s->chat.prompt_tokens > 0) {
         status_count(s->chat.prompt_tokens, a);
         status_count(s->chat.output_tokens, b);

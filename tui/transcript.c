@@ -99,6 +99,13 @@ void transcript_user(struct transcript *t, const char *clock, const struct buf *
     buf_add(&b->full, full->data, full->len);
 }
 
+void transcript_at(struct transcript *t, int64_t seconds)
+{
+    if (t->n > 0) {
+        t->block[t->n - 1]->at = seconds;
+    }
+}
+
 void transcript_model(struct transcript *t, const char *clock)
 {
     struct block *b = push(t, B_MODEL, clock);
@@ -391,7 +398,7 @@ void transcript_select_end(struct transcript *t, int dir)
     }
 }
 
-void transcript_fold(struct transcript *t)
+bool transcript_fold(struct transcript *t)
 {
     size_t i = t->n;
     if (t->selected >= 0) {
@@ -402,12 +409,13 @@ void transcript_fold(struct transcript *t)
         if (b->thought.len) {
             b->unfolded = !b->unfolded;
             block_stale(b);
-            return;
+            return true;
         }
         if (t->selected >= 0) {
-            return;
+            return false;
         }
     }
+    return false;
 }
 
 bool transcript_click(struct transcript *t, int row)
@@ -423,7 +431,7 @@ bool transcript_click(struct transcript *t, int row)
     t->selected = (int)block;
     t->code = 0;
     if (at == 0 && t->block[block]->thought.len) {
-        transcript_fold(t);
+        (void)transcript_fold(t);
     }
     return true;
 }
@@ -483,6 +491,7 @@ void transcript_each(const struct transcript *t,
         const struct transcript_message m = {
             .user = b->kind == B_USER,
             .clock = b->clock,
+            .at = b->at,
             .text = b->kind == B_MODEL ? md_source(b->answer) : &b->full,
             .thought = &b->thought,
             .note = b->note,

@@ -27,6 +27,8 @@ void transcript_user(struct transcript *t, const char *clock, const struct buf *
                      const struct buf *full);
 /* Opens a model block; text goes to it until transcript_end. */
 void transcript_model(struct transcript *t, const char *clock);
+/* When the message that was added last was said, in seconds since 1970. */
+void transcript_at(struct transcript *t, int64_t seconds);
 /* An answer that has not begun says so under its clock: how many others must end before it.
  * 0: it waits no more. */
 void transcript_wait(struct transcript *t, const char *clock, int ahead);
@@ -78,7 +80,7 @@ bool transcript_following(const struct transcript *t);
 void transcript_select(struct transcript *t, int dir);
 /* The first (-1) or last (+1) one; the view stays. */
 void transcript_select_end(struct transcript *t, int dir);
-void transcript_fold(struct transcript *t);
+bool transcript_fold(struct transcript *t);
 /* The next block of code of the selected message is selected in it, after the last one none; false:
  * there is none. hint is shown at its edge. */
 bool transcript_next_code(struct transcript *t, const char *hint);
@@ -106,6 +108,7 @@ int transcript_fresh_rows(const struct transcript *t);
 struct transcript_message {
     bool user;
     const char *clock;         /* when, "14:02" */
+    int64_t at;                /* … in seconds since 1970; 0: not known */
     const struct buf *text;    /* as it was sent, or came */
     const struct buf *thought; /* of the model's; may be empty */
     const char *note;          /* what stands below it ("stopped"); may be empty */

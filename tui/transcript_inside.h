@@ -11,6 +11,7 @@ enum kind { B_USER, B_MODEL, B_NOTICE };
 struct block {
     enum kind kind;
     char clock[8];
+    int64_t at;         /* seconds since 1970; 0: not known */
     struct buf shown;   /* B_USER, B_NOTICE */
     struct buf full;    /* B_USER: what was sent; B_MODEL: unused */
     struct buf thought; /* B_MODEL */

@@ -32,11 +32,14 @@ void turn_begin(struct pane *p, const struct message *m)
     const int rc = p->compacting ? chat_aside(p->chat, m->full.data, m->full.len, &e)
                                  : chat_send(p->chat, m->full.data, m->full.len, &e);
     if (rc < 0) {
-        app_note(p->app, R_BAD, "not sent: %s", e.msg);
+        struct err why = ERR_INIT;
+        (void)err_set(&why, e.code, "not sent: %s", e.msg);
+        app_error(p->app, &why);
         composer_set(p->composer, m->full.data, m->full.len);
         return;
     }
     transcript_user(p->transcript, at, &m->shown, &m->full);
+    transcript_at(p->transcript, clock_wall());
     transcript_follow(p->transcript);
     p->fresh = false;
     p->in_turn = true;
@@ -119,6 +122,7 @@ static void open_block(struct pane *p)
         transcript_wait(p->transcript, "", 0);
         turn_clock(at, clock_wall());
         transcript_model(p->transcript, at);
+        transcript_at(p->transcript, clock_wall());
     }
 }
 

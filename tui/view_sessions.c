@@ -183,13 +183,23 @@ static void draw_head(const struct app *a, const struct rect *r, bool docked)
         }
         return;
     }
-    snprintf(label, sizeof label, " %s: %.100s", s->naming ? "new name" : "conversations",
-             a->query.data ? a->query.data : "");
-    const int x = text_put(th, r->y, r->x, r->cols, R_STRONG, label);
-    char gives[KEY_HINT];
-    const struct key_hint enter = {ACT_CHOOSE, ACT_NONE, "gives it"};
-    keymap_hint(a->keys, &enter, CTX_SESSIONS, gives);
-    const char *hint = s->naming        ? gives
+    snprintf(label, sizeof label, " %s: ", s->naming ? "new name" : "conversations");
+    int x = text_put(th, r->y, r->x, r->cols, R_STRONG, label);
+    struct buf query = BUF_INIT;
+    text_filter(a->query.data ? a->query.data : "", a->query.len, th->ascii || !th->utf8, NULL,
+                &query);
+    const char *q = query.data ? query.data : "";
+    size_t from = 0; /* what is written last is seen */
+    while (from < query.len && text_cells(q + from, query.len - from) + x + 2 > r->cols) {
+        from++;
+        while (from < query.len && ((unsigned char)q[from] & 0xC0) == 0x80) {
+            from++;
+        }
+    }
+    buf_addc(&query, 0);
+    x += text_put(th, r->y, r->x + x, r->cols - x, R_STRONG, query.data + from);
+    buf_free(&query);
+    const char *hint = s->naming        ? ""
                        : s->n_rows == 0 ? "nothing found"
                        : a->query.len   ? ""
                                         : "type to find";
@@ -227,11 +237,19 @@ void sessions_hints(const struct app *a, int y, int x, int width)
         {ACT_CHOOSE, ACT_NONE, "goes on"},         {ACT_CHOOSE_BESIDE, ACT_NONE, "beside"},
         {ACT_RENAME_IT, ACT_NONE, "rename"},       {ACT_PIN_IT, ACT_NONE, "pin"},
         {ACT_FORGET_IT, ACT_NONE, "forget state"}, {ACT_BACK, ACT_NONE, "closes"}};
+    static const struct key_hint naming[] = {
+        {ACT_CHOOSE, ACT_NONE, "gives the name"},
+        {ACT_BACK, ACT_NONE, "leaves it as it is"},
+        {ACT_EMPTY, ACT_NONE, "empties it"},
+    };
+    const bool name = a->sessions && a->sessions->naming;
+    const struct key_hint *h = name ? naming : hints;
+    const size_t n = name ? sizeof naming / sizeof *naming : sizeof hints / sizeof *hints;
     int at = x + 1;
     text_blank(&a->theme, y, x, width);
-    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
+    for (size_t i = 0; i < n; i++) {
         char hint[KEY_HINT];
-        keymap_hint(a->keys, &hints[i], CTX_SESSIONS, hint);
+        keymap_hint(a->keys, &h[i], CTX_SESSIONS, hint);
         if (at + cells(hint) >= x + width) {
             break;
         }

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "tui/figures.h"
 
-#define NAME_CELLS   10 /* of a row, with the edge */
+#define NAME_CELLS   11 /* of a row, with the edge */
 #define NUMBER_CELLS 9
 #define NUMBERS      4
 #define LEAST_SPARKS 12
@@ -206,9 +206,10 @@ void stats_layout(const struct hist *h, struct stats_view *v, const struct stats
                   const char *keys, const struct theme *th, int width, int rows,
                   struct text_rows *out)
 {
-    static const char legend[] = " x no draft was of use, or a round failed  p plain decoding "
-                                 "began  r a state was restored  "
-                                 "| your mark";
+    static const char legend[] = " x drafts of no use, or a failure  p plain decoding began  "
+                                 "r state restored  | averages begin";
+    static const char brief[] =
+        " x drafts of no use, or a failure  p plain  r state restored  | averages begin";
     const struct grid g = grid_of(v, t, width);
     struct hist_slice *column = columns_of(h, v, t, &g);
     /* what gives way on a small screen, first: legend, foot, axis, head, marks, title */
@@ -242,14 +243,19 @@ void stats_layout(const struct hist *h, struct stats_view *v, const struct stats
         axis_row(v, &g, width, out);
     }
     if (has_legend) {
-        put(out, R_DIM, legend, width);
+        put(out, R_DIM, (int)sizeof legend - 1 <= width ? legend : brief, width);
     }
     if (has_foot) {
         char s[256];
         if (last > 0) {
-            snprintf(s, sizeof s, " %d of %d rows  %s", room, (int)HR_COUNT, keys);
+            snprintf(s, sizeof s, " %d of %d  %s", room, (int)HR_COUNT, keys);
         } else {
             snprintf(s, sizeof s, " %s", keys);
+        }
+        for (char *end = s + strlen(s); (int)strlen(s) > width && end > s; end--) {
+            if (end[0] == ' ' && end[1] == ' ') { /* a key that does not fit is left out whole */
+                *end = 0;
+            }
         }
         put(out, R_STRONG, s, width);
     }

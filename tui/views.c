@@ -118,7 +118,7 @@ int views_parts(const struct app *a, int width, enum role role[VIEWS_PARTS],
         role[i] = R_TEXT;
     }
     role[0] = role[1] = R_BAD;
-    part_saved(c, a->cur->in_turn, age, out[c->saved ? 4 : 0]);
+    part_saved(c, a->cur->in_turn, age, width >= 100, out[c->saved ? 4 : 0]);
     out[c->saved ? 0 : 4][0] = 0;
     part_log(logbook_unseen(v->log), keymap_key(a->keys, ACT_LOG, CTX_BOTH), out[1]);
     part_kv(&v->kv, out[2]);
@@ -157,10 +157,15 @@ static void hints(const struct app *a, unsigned ctx, const struct hint *h, char 
 
 static void stats_view_layout(struct app *a, int cols, int rows, struct text_rows *out)
 {
-    static const struct hint list[] = {
-        {ACT_EARLIER, "earlier"}, {ACT_LATER, "later"}, {ACT_SPAN, "10 min or 24 h"},
-        {ACT_CSV, "CSV"},         {ACT_MARK, "mark"},   {ACT_BACK, "closes"},
-        {ACT_NONE, NULL}};
+    const struct hint list[] = {{ACT_PREV_BLOCK, ""},
+                                {ACT_NEXT_BLOCK, "rows"},
+                                {ACT_EARLIER, ""},
+                                {ACT_LATER, "time"},
+                                {ACT_SPAN, a->views->stats.span == HS_SECONDS ? "24 h" : "10 min"},
+                                {ACT_CSV, "CSV"},
+                                {ACT_MARK, "averages anew"},
+                                {ACT_BACK, "closes"},
+                                {ACT_NONE, NULL}};
     char keys[160];
     const struct stats_now t = now_of(a);
     hints(a, CTX_STATS, list, keys, sizeof keys);
@@ -467,6 +472,21 @@ static void close_listener(struct app *a)
     }
 }
 
+/* Where it listens, as far as this can be told (note), and which key shows its requests. */
+static void tell_listener(struct app *a, const char *note)
+{
+    const struct key_hint h = {ACT_LISTENER, ACT_NONE, "shows the requests"};
+    struct view_listener now;
+    char hint[KEY_HINT];
+    keymap_hint(a->keys, &h, CTX_BOTH, hint);
+    requests_listener(a->views->requests, &now);
+    if (note[0]) {
+        app_note(a, R_GOOD, "%s%s%s", note, hint[0] ? "; " : "", hint);
+    } else {
+        app_note(a, R_GOOD, "the listener is on at %s%s%s", now.address, hint[0] ? "; " : "", hint);
+    }
+}
+
 static void open_listener(struct app *a, const char *address)
 {
     struct err e = ERR_INIT;
@@ -475,10 +495,9 @@ static void open_listener(struct app *a, const char *address)
     if (!l) {
         app_note(a, R_WARN, "the listener cannot be changed from here");
     } else if (l->open(l->ctx, address[0] ? address : NULL, note, &e) < 0) {
-        app_note(a, R_BAD, "%s", e.msg);
+        app_note(a, R_WARN, "%s", e.msg); /* another address may do */
     } else {
-        views_open(a, VIEW_LISTEN);
-        app_note(a, R_TEXT, "%s", note);
+        tell_listener(a, note);
     }
 }
 
@@ -492,10 +511,10 @@ void views_listen(struct app *a, const char *args)
         requests_listener(a->views->requests, &now);
         if (strcmp(args, "off") == 0) {
             close_listener(a);
-        } else if (args[0] || !now.on) {
-            open_listener(a, args);
+        } else if (!now.on || (args[0] && strcmp(args, "on") != 0)) {
+            open_listener(a, strcmp(args, "on") == 0 ? "" : args);
         } else {
-            views_open(a, VIEW_LISTEN);
+            tell_listener(a, "");
         }
     }
 }

@@ -634,7 +634,7 @@ int conv_find(struct conv *c, const char *what, int64_t *conversation, struct er
     return *conversation > 0 ? 0
                              : err_set(e, QE_NOTFOUND,
                                        "there is no conversation \"%s\"; similar: 7 \"An old "
-                                       "question?\"",
+                                       "question?\" (quasar sessions list)",
                                        what);
 }
 

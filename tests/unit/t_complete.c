@@ -41,7 +41,7 @@ static void offers(const char *name, const char *args, size_t at, const char *wa
 static void words_behind_commands(void **state)
 {
     (void)state;
-    offers("/think", "", 0, "on off show hide");
+    offers("/think", "", 0, "on off default budget show hide");
     offers("/think", "o", 0, "on off");
     offers("/think", "  s", 2, "show");
     offers("/think", "on ", 3, "");
@@ -52,7 +52,23 @@ static void words_behind_commands(void **state)
     offers("/set", "temp ", 5, "");
     offers("/export", "md", 0, "md");
     offers("/export", "md -", 3, "--last");
+    offers("/listen", "", 0, "on off");
     offers("/quit", "", 0, "");
+}
+
+/* Every key of /set says what it is. */
+static void meanings(void **state)
+{
+    const char *words[COMPLETE_MOST];
+    size_t from = 0;
+    (void)state;
+    const size_t n = complete_words(command("/set"), "", words, &from);
+    assert_true(n > 15);
+    for (size_t i = 0; i < n; i++) {
+        assert_non_null(complete_meaning(command("/set"), words[i]));
+    }
+    assert_null(complete_meaning(command("/set"), "nothing"));
+    assert_null(complete_meaning(command("/think"), "on"));
 }
 
 static void files_behind_commands(void **state)
@@ -75,6 +91,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_behind_commands),
+        cmocka_unit_test(meanings),
         cmocka_unit_test(files_behind_commands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -307,7 +307,7 @@ static void test_commands(void **state)
     assert_true(composer_command(w.c, 0, &in));
     assert_int_equal(composer_attach(w.c, &in, "f", "x", 1, NULL), 0);
     type(&w, "z");
-    text_is(&w, "xz\nend");
+    text_is(&w, "x\nz\nend"); /* a file ends its line */
     buf_free(&in.text);
     buf_free(&next.text);
     end(&w);
@@ -333,6 +333,17 @@ static void test_files(void **state)
     assert_memory_equal(text.data, "File\n2\n", 7);
     assert_non_null(strstr(shown.data, "[file a␛[2J.c, 5 bytes]"));
     assert_true(utf8_valid(shown.data, shown.len));
+    composer_clear(w.c);
+    /* the size is the file's, without the line of its name; pastes have numbers of their own */
+    assert_int_equal(attach(&w, "n", "File n:\nab\ncd", 13), 0);
+    char big[3000];
+    memset(big, 'x', sizeof big);
+    composer_paste(w.c, big, sizeof big, NULL);
+    buf_truncate(&shown, 0);
+    composer_display(w.c, &shown);
+    buf_addc(&shown, 0);
+    assert_non_null(strstr(shown.data, "[file n, 5 bytes]"));
+    assert_non_null(strstr(shown.data, "[paste 1: 1 line, 2.9 KB]"));
     composer_clear(w.c);
     composer_paste(w.c, "1\n2\n3\n", 6, NULL);
     for (int i = 0; i < COMPOSER_CHIPS; i++) {

@@ -18,6 +18,7 @@ static void say(struct transcript *t, const char *asked, const char *answer)
     buf_adds(&b, asked);
     transcript_user(t, "14:02", &b, &b);
     transcript_model(t, "14:03");
+    transcript_at(t, 1772373780); /* its day too */
     transcript_text(t, answer, strlen(answer));
     transcript_end(t, R_DIM, "");
     buf_free(&b);
@@ -48,7 +49,8 @@ static void forms(void **state)
     check(
         t, EXPORT_JSON, 1,
         "[{\"role\": \"user\", \"at\": \"14:02\", \"content\": \"Say \\\"\\\\\\\"\\n\\u0001\xEF\xBF"
-        "\xBD\"},\n {\"role\": \"assistant\", \"at\": \"14:03\", \"content\": \"No\\n\"}]\n");
+        "\xBD\"},\n {\"role\": \"assistant\", \"at\": \"2026-03-01T14:03:00Z\", \"content\": "
+        "\"No\\n\"}]\n");
     struct buf b = BUF_INIT;
     assert_int_equal(export_text(t, EXPORT_TXT, 0, false, &b), 4);
     transcript_select(t, -1);

@@ -120,7 +120,7 @@ static void test_speed(void **state)
     shows(&p, "pos 1-2 % 80 40\n", true);
     shows(&p, "mtp     10 rounds  2.2 each  60%\n", true);
     shows(&p, "round   80.0 ms draft 20.0 verify 50.0\n", true);
-    shows(&p, "done 100 t/s\n", true);
+    shows(&p, " 50 in 0.50 s\n", true);
     shows(&p, "reused  150 of 200 (75%)\n", true);
     shows(&p, "first   after 0.35 s\n", true);
     second(&s, 10, 2, 0);
@@ -211,6 +211,20 @@ static void test_cache(void **state)
     assert_non_null(strstr(b.data, "; B conversation 8: 320 tokens, 100 MB; C a request: 10 "
                                    "tokens, 20 MB, running; kept to be reused: 200 MB"));
     buf_truncate(&b, 0);
+    /* one conversation takes the row that there is, not words about it */
+    kv.n = 1;
+    kv.pages_kept = 0;
+    for (int rows = 6; rows < 30; rows++) {
+        struct text_rows r = {0};
+        panel_layout(&p, &theme, 40, rows, &r);
+        buf_truncate(&b, 0);
+        buf_add(&b, r.text.data, r.text.len);
+        buf_addc(&b, 0);
+        assert_null(strstr(b.data, "and 1 more"));
+        text_rows_free(&r);
+    }
+    buf_truncate(&b, 0);
+    kv = cache();
     kv.n = VIEW_KV_SEQS;
     kv.more = 3;
     panel_kv_words(&p, &theme, &b);

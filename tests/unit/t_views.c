@@ -158,20 +158,22 @@ static void test_parts(void **state)
     part_http(&l, true, s);
     assert_string_equal(s, "http 2 live 1 queued paused");
     struct view_chat c = {.saved = true};
-    part_saved(&c, true, 3.7, s);
+    part_saved(&c, true, 3.7, true, s);
     assert_string_equal(s, "saved 3.0 s ago");
-    part_saved(&c, true, 0.2, s);
+    part_saved(&c, true, 0.2, true, s);
     assert_string_equal(s, "saved now");
-    part_saved(&c, false, 3.7, s); /* nobody would draw 4 */
+    part_saved(&c, false, 3.7, true, s); /* nobody would draw 4 */
     assert_string_equal(s, "saved");
     c.state_saved = true;
-    part_saved(&c, false, -1, s);
+    part_saved(&c, false, -1, true, s);
     assert_string_equal(s, "saved with state");
+    part_saved(&c, true, 3.7, false, s); /* on a narrow screen */
+    assert_string_equal(s, "saved");
     c.saved = false;
-    part_saved(&c, false, -1, s);
+    part_saved(&c, false, -1, true, s);
     assert_string_equal(s, "");
     c.output_tokens = 4;
-    part_saved(&c, false, -1, s);
+    part_saved(&c, false, -1, true, s);
     assert_string_equal(s, "not saved");
     part_gpu(71, 340.4, s);
     assert_string_equal(s, "gpu 71C 340W");
@@ -299,7 +301,7 @@ static void test_stats(void **state)
     has(&b, "|");
     /* 80x24: the rows that find no room can be scrolled to */
     show(h, &v, &t, 80, 18, &b);
-    has(&b, " 12 of 22 rows");
+    has(&b, " 12 of 22  ");
     has_not(&b, "host mem");
     v.top = 99;
     show(h, &v, &t, 80, 18, &b);
