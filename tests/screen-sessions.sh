@@ -85,7 +85,7 @@ wait_for 'that is the conversation on the screen'
 key F4
 wait_for '^ conversations: '
 text nozthing
-wait_for 'nothing found'
+wait_for 'no such title \(in texts: quasar sessions search\)'
 key Enter
 wait_for '── idle'
 key C-d

@@ -199,8 +199,10 @@ static void draw_head(const struct app *a, const struct rect *r, bool docked)
     buf_addc(&query, 0);
     x += text_put(th, r->y, r->x + x, r->cols - x, R_STRONG, query.data + from);
     buf_free(&query);
+    static const char texts[] = "no such title (in texts: quasar sessions search)";
+    const bool long_one = x + 1 + cells(texts) <= r->cols;
     const char *hint = s->naming        ? ""
-                       : s->n_rows == 0 ? "nothing found"
+                       : s->n_rows == 0 ? long_one ? texts : "nothing found"
                        : a->query.len   ? ""
                                         : "type to find";
     if (x + 1 + cells(hint) <= r->cols) {
