@@ -120,8 +120,8 @@ resize() {
 capture() {
     t capture-pane -t q -pe \; display-message -t q -p \
         'cursor #{cursor_x},#{cursor_y} shown #{cursor_flag}' | sed 's/\x1b/\\e/g
-            s/disk [0-9.]* [KMG] of [0-9.]* \([KMGT]\)\(\\e\[[0-9;]*m\)* */disk # of # \1\2/
-            s/text [0-9.]* [KMG]  state [0-9.]* [KMG]\(\\e\[[0-9;]*m\)* */text #  state #\1/
+            s/disk [0-9.]* [BKMGT] of [0-9.]* \([KMGT]\)\(\\e\[[0-9;]*m\)* */disk # of # \1\2/
+            s/text [0-9.]* [BKMG]  state [0-9.]* [BKMG]\(\\e\[[0-9;]*m\)* */text #  state #\1/
             s/state saved, [0-9.]* [KMG]/state saved, #/
             s/^ host mem .*/ host mem #/'
 }
