@@ -10,7 +10,7 @@ must ' quasar +fake q8  cpu script  F1 help'
 must '^ ctx 0/4.1K .* 0% .* - t/s'
 must 'Enter +send the message'
 must 'F4 +go on with an earlier conversation'
-must '\^D quit$'
+must '\^D quit  \^S find  Tab transcript$'
 result 'start: what runs, what to press'
 
 say hello
