@@ -259,6 +259,10 @@ static bool write_rows(struct record *r, struct record_chat *c)
     }
     struct err e = ERR_INIT;
     int rc = find_catalog(r, c, &e);
+    if (rc == 0 && c->retarget && c->conv > 0) {
+        (void)catalog_retarget(store_catalog(r->store), c->conv, c->model, c->system, NULL);
+    }
+    c->retarget = c->retarget && rc < 0;
     rc = rc < 0 ? rc : put_all(r, c, &e);
     if (rc == QE_FORMAT) {
         struct err why = ERR_INIT;
@@ -337,9 +341,7 @@ bool record_user(struct record *r, struct record_chat *c, const char *model, con
         free(c->system);
         c->model = copy_str(model);
         c->system = copy_str(system);
-        if (c->conv > 0) {
-            (void)catalog_retarget(store_catalog(r->store), c->conv, model, system, NULL);
-        }
+        c->retarget = true;
     }
     c->user = add_row(c, CAT_USER, c->leaf, c->last);
     c->answer = NULL;

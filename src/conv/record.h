@@ -34,6 +34,7 @@ struct record_chat {
     struct session_lock *lock;
     int64_t conv, last; /* last stored turn of the conversation that goes on */
     char *model, *system;
+    bool retarget;           /* the catalogue is yet to be told of these two */
     struct record_row *rows; /* oldest first: what waits, and the turn under way */
     struct record_row *user, *answer;
     struct record_row *leaf; /* the conversation stands after it, once it is stored */
