@@ -89,7 +89,7 @@ copies() { # copies NAME=VALUE PROGRAM ARGS
     say 'lines 3'
     wait_for 'line 3 of 3'
     say /copy
-    wait_for "sent [0-9]+ bytes to the terminal and to $2"
+    wait_for "sent [0-9]+ bytes to the terminal, and to the clipboard by $2"
     text 'not blocked'
     wait_for '^ > not blocked'
     wait_until test -e "$tmp/copied"

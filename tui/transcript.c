@@ -21,13 +21,13 @@ struct transcript *transcript_create(void)
 
 static void block_free(struct block *b)
 {
+    find_forget(b); /* also what it made of the answer */
     buf_free(&b->shown);
     buf_free(&b->full);
     buf_free(&b->thought);
     md_free(b->answer);
     text_rows_free(&b->head);
     text_rows_free(&b->tail);
-    find_forget(b);
     free(b);
 }
 
