@@ -297,11 +297,11 @@ result 'a draft of any length comes back from the history'
 
 printf 'int x;\nint y' >"$tmp/lexer.c"
 say "/attach $tmp/lexer.c" /attach
-wait_for '^ > \[file lexer.c, 27 bytes\]'
+wait_for '^ > \[file lexer.c, 12 bytes\]'
 must 'lexer.c is in the message; Enter sends it'
 key Enter
 wait_for 'got 27 bytes, 4 lines'
-must '│ \[file lexer.c, 27 bytes\]'
+must '│ \[file lexer.c, 12 bytes\]'
 say "/attach $tmp/none" /attach
 wait_for 'none: '
 wait_for '^ > /attach'
@@ -327,16 +327,16 @@ key M-Enter
 text "and /attached"
 key Enter
 wait_for 'lexer.c is in the message; Enter sends it'
-wait_for '^   \[file lexer.c, 27 bytes\]'
+wait_for '^   \[file lexer.c, 12 bytes\]'
 wait_for '^   and /attached'
 key M-Enter
 text "/attach $tmp/b.txt"
 key Enter
 wait_for 'b.txt is in the message'
-wait_for '^   \[file b.txt, 19 bytes\]$'
+wait_for '^   \[file b.txt, 6 bytes\]$'
 text " /attach $tmp/lexer.c"
 key Enter
-wait_for '^   \[file b.txt, 19 bytes\] \[file lexer.c, 27 bytes\]$'
+wait_for '^   \[file b.txt, 6 bytes\] \[file lexer.c, 12 bytes\]$'
 key Enter
 wait_for 'got 97 bytes'
 text "/attach $tmp/b.txt"
@@ -344,8 +344,8 @@ key M-Enter
 text "/attach $tmp/lexer.c"
 key Enter
 wait_for '2 files are in the message'
-must '^ > \[file b.txt, 19 bytes\]$'
-must '^   \[file lexer.c, 27 bytes\]$'
+must '^ > \[file b.txt, 6 bytes\]$'
+must '^   \[file lexer.c, 12 bytes\]$'
 key Enter
 wait_for 'got 47 bytes'
 result 'several files, each where its line stood'
@@ -389,7 +389,7 @@ must 'example.org'
 size 200 60
 wait_for '^── idle ─{150,}'
 wait_for '│ tab  │     8 │ up to the next stop'
-wait_for '│ \[file b.txt, 19 bytes\] +│'
+wait_for '│ \[file b.txt, 6 bytes\] +│'
 size 30 8
 wait_for '40x10 needed, now 30x8'
 size 20 5

@@ -230,7 +230,7 @@ last=$!
 for ((i = 0; i < 300; i++)); do grep -q word "$tmp/last" 2>/dev/null && break; sleep 0.01; done
 stop TERM
 wait $last
-[ $rc = 0 ] || wrong "it ended with $rc"
+[ $rc = 0 ] || wrong "it ended with $rc: $(tail -30 "$tmp/log")"
 grep -q 'DONE' "$tmp/last" || wrong "the answer under way was cut"
 result "a termination lets answers end"
 
