@@ -200,21 +200,29 @@ static void begin_anew(struct record_chat *c)
     }
 }
 
+/* Opens the store, in the place of one that was open. notice: lines for the user, of a failure
+ * too. */
+static int open_store(struct record *r, struct buf *notice, struct err *e)
+{
+    struct store *s = NULL;
+    int rc = store_open(r->dir, r->budget, &s, notice, e);
+    if (rc == 0 && store_fixed(s)) {
+        rc = err_set(e, QE_IO, "%s", store_fixed(s));
+        store_close(s);
+    } else if (rc == 0) {
+        store_close(r->store);
+        r->store = s;
+    }
+    return rc;
+}
+
 /* The folder may have been deleted under the open catalogue, or another one be there now. */
 static int find_catalog(struct record *r, struct record_chat *c, struct err *e)
 {
     int rc = catalog_in_place(store_catalog(r->store), e);
     if (rc == QE_NOTFOUND) {
-        struct store *s = NULL;
-        rc = store_open(r->dir, r->budget, &s, &r->notice, e);
-        if (rc == 0 && store_fixed(s)) {
-            rc = err_set(e, QE_IO, "%s", store_fixed(s));
-            store_close(s);
-        } else if (rc == 0) {
-            store_close(r->store);
-            r->store = s;
-            r->generation++;
-        }
+        rc = open_store(r, &r->notice, e);
+        r->generation += rc == 0;
     }
     if (rc == 0 && c->generation != r->generation) {
         if (c->conv > 0) {
@@ -225,26 +233,12 @@ static int find_catalog(struct record *r, struct record_chat *c, struct err *e)
     return rc;
 }
 
-/* Opens the store; why not is in r->why. notice: lines for the user, of a failure too. */
-static int open_store(struct record *r, struct buf *notice)
-{
-    struct store *s = NULL;
-    int rc = store_open(r->dir, r->budget, &s, notice, &r->why);
-    if (rc == 0 && store_fixed(s)) {
-        rc = err_set(&r->why, QE_IO, "%s", store_fixed(s));
-        store_close(s);
-    } else if (rc == 0) {
-        r->store = s;
-    }
-    return rc;
-}
-
 /* One that could not be opened is tried again: there may be room by now, or the right to write. */
 static bool have_store(struct record *r)
 {
     if (!r->store && r->wanted && !r->given_up) {
         struct buf notice = BUF_INIT;
-        if (open_store(r, &notice) == 0) {
+        if (open_store(r, &notice, &r->why) == 0) {
             buf_adds(&r->notice, notice.data ? notice.data : "");
         }
         buf_free(&notice);
@@ -306,7 +300,7 @@ void record_open(struct record *r, const char *dir, uint64_t budget, const char 
                          .budget = budget,
                          .why = ERR_INIT};
     r->dir = dir ? mem_strdup(dir) : NULL;
-    if (dir && open_store(r, &r->notice) < 0) {
+    if (dir && open_store(r, &r->notice, &r->why) < 0) {
         r->failing = true;
         if (r->notice.len == 0) {
             buf_printf(&r->notice, "nothing is stored: %s\n", r->why.msg);
