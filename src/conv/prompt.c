@@ -128,12 +128,17 @@ static bool is_role(const json_t *m, const char *role)
     return r && strcmp(r, role) == 0;
 }
 
+static bool is_system(const json_t *m)
+{
+    return is_role(m, "system") || is_role(m, "developer");
+}
+
 /* The settings' system prompt goes first, unless it is empty or the conversation has its own. */
 static json_t *with_system(const json_t *messages, const char *system)
 {
     json_t *all = json_array();
     const json_t *first = json_array_get(messages, 0);
-    if (system && system[0] && !is_role(first, "system") && !is_role(first, "developer")) {
+    if (system && system[0] && !is_system(first)) {
         json_t *m = json_object();
         json_object_set_new(m, "role", json_string("system"));
         json_object_set_new(m, "content", json_str_lossy(system, strlen(system)));
@@ -206,6 +211,12 @@ static int check_roles(const json_t *messages, struct err *e)
     return 0;
 }
 
+static void add_message(json_t *all, const char *role, const struct buf *text)
+{
+    json_array_append_new(all, json_pack("{s:s, s:o}", "role", role, "content",
+                                         json_str_lossy(text->data ? text->data : "", text->len)));
+}
+
 /* Of other templates than the demo's: the system messages at the start are one; later ones stay
  * where they are, as what the user's side adds. Developers' messages count as system messages. New
  * reference. */
@@ -213,39 +224,26 @@ static json_t *with_one_system(const json_t *messages)
 {
     json_t *all = json_array();
     struct buf text = BUF_INIT;
+    const size_t n = json_array_size(messages);
     size_t i = 0;
-    bool leading = true, any = false;
-    json_t *m = NULL;
-    json_array_foreach((json_t *)(uintptr_t)messages, i, m)
-    {
-        const bool system = is_role(m, "system") || is_role(m, "developer");
-        if (!system && leading && any) {
-            json_array_append_new(all,
-                                  json_pack("{s:s, s:o}", "role", "system", "content",
-                                            json_str_lossy(text.data ? text.data : "", text.len)));
-        }
-        if (!system) {
-            leading = false;
+    for (; i < n && is_system(json_array_get(messages, i)); i++) {
+        buf_adds(&text, text.len > 0 ? "\n\n" : "");
+        add_text(json_object_get(json_array_get(messages, i), "content"), &text);
+    }
+    if (i > 0) {
+        add_message(all, "system", &text);
+    }
+    for (; i < n; i++) {
+        json_t *m = json_array_get(messages, i);
+        if (!is_system(m)) {
             json_array_append(all, m);
             continue;
         }
-        if (!leading) {
-            buf_truncate(&text, 0);
-            buf_adds(&text, "<system-reminder>\n");
-        } else if (text.len > 0) {
-            buf_adds(&text, "\n\n");
-        }
-        any = true;
+        buf_truncate(&text, 0);
+        buf_adds(&text, "<system-reminder>\n");
         add_text(json_object_get(m, "content"), &text);
-        if (!leading) {
-            buf_adds(&text, "\n</system-reminder>");
-            json_array_append_new(all, json_pack("{s:s, s:o}", "role", "user", "content",
-                                                 json_str_lossy(text.data, text.len)));
-        }
-    }
-    if (leading && any) {
-        json_array_append_new(all, json_pack("{s:s, s:o}", "role", "system", "content",
-                                             json_str_lossy(text.data ? text.data : "", text.len)));
+        buf_adds(&text, "\n</system-reminder>");
+        add_message(all, "user", &text);
     }
     buf_free(&text);
     return all;
