@@ -202,14 +202,19 @@ static int check_fixed(const json_t *c, struct err *e)
     return rc == 0 ? want_str(c, "hidden_act", "silu", e) : rc;
 }
 
-static void add_eos(struct model_config *m, int64_t id)
+bool model_config_ends(const struct model_config *m, int64_t id)
 {
     for (int i = 0; i < m->n_eos; i++) {
         if (m->eos[i] == id) {
-            return;
+            return true;
         }
     }
-    if (id >= 0 && id < m->shape.vocab && m->n_eos < 64) {
+    return false;
+}
+
+static void add_eos(struct model_config *m, int64_t id)
+{
+    if (id >= 0 && id < m->shape.vocab && m->n_eos < 64 && !model_config_ends(m, id)) {
         m->eos = mem_realloc(m->eos, (size_t)(m->n_eos + 1) * sizeof *m->eos);
         m->eos[m->n_eos++] = (int32_t)id;
     }

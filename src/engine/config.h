@@ -25,6 +25,9 @@ int model_config_read(const json_t *config, struct model_config *out, struct err
 /* Adds the ids and sampling defaults of a generation_config.json. */
 int model_config_generation(struct model_config *m, const char *p, size_t n, struct err *e);
 
+/* Whether the token is one of eos. */
+bool model_config_ends(const struct model_config *m, int64_t id);
+
 void model_config_fini(struct model_config *m);
 
 #endif

@@ -42,12 +42,7 @@ int engine_choose(struct engine *g, int n, int32_t *ids, float *margins, struct 
 
 bool engine_ends(const struct engine *g, int32_t id)
 {
-    for (int i = 0; i < g->m.n_eos; i++) {
-        if (g->m.eos[i] == id) {
-            return true;
-        }
-    }
-    return false;
+    return model_config_ends(&g->m, id);
 }
 
 /* One step of the drafts who[0..n): each has d->steps behind it. */
