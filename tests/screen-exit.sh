@@ -226,13 +226,16 @@ key C-d
 wait_for '^rc=0'
 result 'the demo model answers, on the screen and in lines'
 
+# The answer has ended and is on the disk; while one is written "saved" tells of what came before it.
+settled() { screen | grep -q '── idle' && screen | grep -Eq '^ ctx .* saved' && ! screen | grep -q 'not saved'; }
+
 if command -v prlimit >/dev/null; then
     shell 100 30 XDG_STATE_HOME="$tmp/filled" XDG_CONFIG_HOME="$tmp/config"
     text "$real $model --think off; echo rc=\$?"
     key Enter
     wait_for 'demo q8, on cpu'
     say 'Say hello.'
-    wait_for '^ ctx .* saved'
+    wait_until settled
     prlimit --pid "$(pid)" --fsize=1024:
     say 'Say more.'
     wait_for '^ ctx .* not saved'
