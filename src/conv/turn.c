@@ -622,6 +622,8 @@ static void turn_over(struct chat *t, enum job_reason reason)
     case JR_CANCELLED:
         turn_end(t, CE_R_CANCELLED, NULL);
         break;
+    case JR_WAITED:
+    case JR_DEADLINE:
     case JR_ERROR: {
         char why[ERR_MSG_MAX];
         strncpy(why, job_error(u->job), sizeof why - 1);

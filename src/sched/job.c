@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/rules.h"
 #include "sched/live.h"
@@ -69,6 +70,13 @@ int job_create(const struct job_spec *spec, int vocab, int ctx, struct job **out
     j->screen = spec->screen;
     j->store = spec->store;
     j->wake_fd = spec->wake_fd;
+    j->owner = spec->owner;
+    j->weight = spec->weight > 0 ? spec->weight : 1;
+    j->owner_slots = spec->owner_slots;
+    j->priority = spec->priority;
+    j->wait_ms = spec->wait_ms;
+    j->deadline_ms = spec->deadline_ms;
+    j->came = clock_now(clock_main());
     j->ring = ring_create(RING_SLOTS, sizeof(struct job_event));
     j->stats.prompt_tokens = j->n_prompt;
     atomic_init(&j->refs, 1);
@@ -172,8 +180,31 @@ void job_token(struct job *j, int32_t id)
     wake(j->wake_fd);
 }
 
+enum job_reason job_late(const struct job *j, int64_t now, bool waits)
+{
+    const double ms = clock_seconds(now - j->came) * 1e3;
+    if (j->deadline_ms > 0 && ms >= j->deadline_ms) {
+        return JR_DEADLINE;
+    }
+    return waits && j->wait_ms > 0 && ms >= j->wait_ms ? JR_WAITED : JR_STOP;
+}
+
+/* The words of an end that is not the job's own. */
+static void explain(struct job *j, enum job_reason reason)
+{
+    if (reason == JR_DEADLINE) {
+        err_set(&j->err, QE_CANCELLED,
+                "the answer was not complete within the %d ms that it had (give it a later "
+                "deadline, or fewer tokens)",
+                j->deadline_ms);
+    } else if (reason == JR_WAITED) {
+        err_set(&j->err, QE_BUSY, "nothing became free within %d ms: try again later", j->wait_ms);
+    }
+}
+
 void job_end(struct job *j, enum job_reason reason)
 {
+    explain(j, reason);
     flush(j);
     j->reason = reason;
     atomic_store_explicit(&j->ended, 1, memory_order_release);

@@ -30,6 +30,10 @@ struct job {
     int head_end, query_end, input_end;
     bool screen, store;
     int wake_fd;
+    uint64_t owner;
+    int weight, owner_slots, priority;
+    int wait_ms, deadline_ms;
+    int64_t came; /* when it was submitted, by the program's clock */
 
     /* both threads */
     atomic_int refs;
@@ -74,6 +78,8 @@ struct engine_logprob *job_note(struct job *j);
 void job_token(struct job *j, int32_t id);
 void job_round(struct job *j, const struct job_round *r);
 void job_end(struct job *j, enum job_reason reason);
+/* Why its time is up, waits: without having started; JR_STOP: it is not. */
+enum job_reason job_late(const struct job *j, int64_t now, bool waits);
 
 void wake(int fd);
 

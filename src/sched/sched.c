@@ -275,6 +275,13 @@ static bool is_cancelled(void *ctx, const struct job *j)
     return atomic_load_explicit(&j->cancel, memory_order_relaxed);
 }
 
+/* Whether a job that waits is not to start any more; ctx: the time. */
+static bool is_over(void *ctx, const struct job *j)
+{
+    const int64_t *now = ctx;
+    return is_cancelled(NULL, j) || job_late(j, *now, true) != JR_STOP;
+}
+
 /* Its first tokens are there. */
 static void begin(struct sched *s, struct slot *slot, int cached)
 {
@@ -435,10 +442,11 @@ static bool take_in(struct sched *s)
     pthread_mutex_lock(&s->lock);
     while (more) {
         struct job *j = NULL;
-        while ((j = queue_take(&s->queue, is_cancelled, NULL))) {
+        int64_t now = clock_now(clock_main());
+        while ((j = queue_take(&s->queue, is_over, &now))) {
             pthread_mutex_unlock(&s->lock);
             reuse_unasked(&s->reuse, j);
-            job_end(j, JR_CANCELLED);
+            job_end(j, is_cancelled(NULL, j) ? JR_CANCELLED : job_late(j, now, true));
             pthread_mutex_lock(&s->lock);
         }
         if (s->quit) {
@@ -488,9 +496,13 @@ static double elapsed(int64_t since)
 
 static void end_cancelled(struct sched *s)
 {
+    const int64_t now = clock_now(clock_main());
     for (int i = 0; i < ROWS; i++) {
-        if (s->slots[i].job && is_cancelled(NULL, s->slots[i].job)) {
+        const struct job *j = s->slots[i].job;
+        if (j && is_cancelled(NULL, j)) {
             finish(s, &s->slots[i], JR_CANCELLED);
+        } else if (j && job_late(j, now, false) != JR_STOP) {
+            finish(s, &s->slots[i], JR_DEADLINE);
         }
     }
 }
@@ -857,6 +869,27 @@ int sched_check_length(const struct sched *s, size_t n_prompt, struct err *e)
                          n_prompt, ctx);
 }
 
+/* What a job says of its place among others. */
+static int check_sharing(const struct job_spec *spec, struct err *e)
+{
+    if (spec->weight < 0 || spec->weight > JOB_WEIGHT_MAX) {
+        return err_set(e, QE_USAGE, "a weight of %d was asked for; it is 1 to %d", spec->weight,
+                       JOB_WEIGHT_MAX);
+    }
+    if (spec->priority < 0 || spec->priority > JOB_PRIORITY_MAX) {
+        return err_set(e, QE_USAGE, "priority %d was asked for; it is 0 to %d", spec->priority,
+                       JOB_PRIORITY_MAX);
+    }
+    if (spec->owner_slots < 0 || spec->wait_ms < 0 || spec->deadline_ms < 0) {
+        return err_set(
+            e, QE_USAGE,
+            "a limit of %d jobs at once, %d ms of waiting and %d ms in all: none of them "
+            "can be negative",
+            spec->owner_slots, spec->wait_ms, spec->deadline_ms);
+    }
+    return 0;
+}
+
 static int check_job(const struct sched *s, const struct job_spec *spec, struct err *e)
 {
     switch (sched_poll(s, NULL, e)) {
@@ -887,6 +920,10 @@ static int check_job(const struct sched *s, const struct job_spec *spec, struct 
     if (spec->max_tokens > 0 && spec->rules.min_tokens > spec->max_tokens) {
         return err_set(e, QE_USAGE, "min tokens is %d, more than the %d tokens that are allowed",
                        spec->rules.min_tokens, spec->max_tokens);
+    }
+    const int shared = check_sharing(spec, e);
+    if (shared < 0) {
+        return shared;
     }
     const int room = info->ctx - (int)spec->n_prompt;
     if (spec->rules.min_tokens > room) {

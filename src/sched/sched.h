@@ -140,7 +140,16 @@ struct job_spec {
     bool store;  /* the tier may have states of this prompt */
     bool screen; /* may take the slot kept for the screen */
     int wake_fd; /* eventfd written when events wait; -1: none */
+    /* Sharing with others (docs/scheduler.md); zero: as everybody. None of it changes a token. */
+    uint64_t owner;  /* jobs with one number share what one owner gets: an API key, a user */
+    int weight;      /* of the owner's share against others', 1 .. JOB_WEIGHT_MAX; 0: 1 */
+    int owner_slots; /* most of the owner's jobs that run at once; 0: no limit */
+    int priority;    /* 0 .. JOB_PRIORITY_MAX: higher ones start first and give way last */
+    int wait_ms;     /* JR_WAITED if it has not started by then; 0: it waits on */
+    int deadline_ms; /* JR_DEADLINE if it is not over by then, waiting included; 0: none */
 };
+#define JOB_WEIGHT_MAX   1000
+#define JOB_PRIORITY_MAX 9
 
 enum job_event_kind {
     JE_STARTED, /* left the queue; done = prompt tokens that need no computing, total = all */
@@ -148,7 +157,14 @@ enum job_event_kind {
     JE_TOKENS,  /* n ids */
     JE_END      /* nothing follows */
 };
-enum job_reason { JR_STOP, JR_LENGTH, JR_CANCELLED, JR_ERROR };
+enum job_reason {
+    JR_STOP,
+    JR_LENGTH,
+    JR_CANCELLED,
+    JR_ERROR,   /* job_error says why */
+    JR_WAITED,  /* wait_ms went by in the queue: nothing was computed; job_error says so */
+    JR_DEADLINE /* deadline_ms went by: what was said stays; job_error says so */
+};
 
 #define JOB_BATCH 24
 
@@ -195,8 +211,8 @@ struct job_stats {
 /* QE_NOMEM: a prompt of so many tokens does not fit the window. After loading. */
 int sched_check_length(const struct sched *s, size_t n_prompt, struct err *e);
 /* QE_BUSY: the queue is full, or the model is not loaded. QE_NOMEM: the prompt
- * does not fit the window (the message has both numbers). QE_USAGE: no prompt, or rules
- * that cannot be (the message says which). */
+ * does not fit the window (the message has both numbers). QE_USAGE: no prompt, or rules, a
+ * weight, a priority or a limit that cannot be (the message says which). */
 int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out, struct err *e);
 
 /* How many jobs must end, at least, before this one can start: those that wait before it, and
@@ -215,7 +231,7 @@ struct job_stats job_stats(const struct job *j);
 /* Those up to so many tokens of its output: what came of them is counted, the round of the
  * last one as if nothing had been said after it. */
 struct job_stats job_stats_until(const struct job *j, int tokens);
-/* The message of JR_ERROR. */
+/* The message of JR_ERROR, JR_WAITED and JR_DEADLINE. */
 const char *job_error(const struct job *j);
 /* Cancels it when it still runs. */
 void job_free(struct job *j);

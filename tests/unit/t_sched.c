@@ -481,6 +481,67 @@ static void screen_has_a_slot(void **state)
     sched_close(s);
 }
 
+/* What waits too long ends without a token, what takes too long keeps what it said; each with
+ * a reason and words of its own. Limits that cannot be are refused. */
+static void time_is_up(void **state)
+{
+    (void)state;
+    struct sched *s = open_ready("slots=1,step_us=500", 4);
+    int32_t *p = prompt_of(8, 1);
+    struct job_spec spec = {
+        .prompt = p, .n_prompt = 8, .max_tokens = -1, .deadline_ms = 150, .wake_fd = -1};
+    struct job *runs = NULL, *waits = NULL, *late = NULL;
+    static struct result got, want;
+    struct err e = ERR_INIT;
+    assert_int_equal(sched_submit(s, &spec, &runs, &e), 0);
+    spec.deadline_ms = 0;
+    spec.wait_ms = 5;
+    assert_int_equal(sched_submit(s, &spec, &waits, &e), 0);
+    spec.wait_ms = 0;
+    spec.deadline_ms = 10; /* over while it waits */
+    assert_int_equal(sched_submit(s, &spec, &late, &e), 0);
+    memset(&got, 0, sizeof got);
+    finish(waits, &got);
+    assert_int_equal(got.reason, JR_WAITED);
+    assert_int_equal(got.started + got.n, 0);
+    assert_non_null(strstr(job_error(waits), "within 5 ms"));
+    memset(&got, 0, sizeof got);
+    finish(late, &got);
+    assert_int_equal(got.reason, JR_DEADLINE);
+    assert_int_equal(got.started + got.n, 0);
+    memset(&got, 0, sizeof got);
+    finish(runs, &got);
+    assert_int_equal(got.reason, JR_DEADLINE);
+    assert_non_null(strstr(job_error(runs), "150 ms"));
+    assert_true(got.n > 0);
+    spec.max_tokens = got.n;
+    expect(&spec, 0, 4096, &want);
+    want.reason = JR_DEADLINE;
+    same(&got, &want);
+    /* a limit of waiting is none for what runs */
+    spec.max_tokens = 40;
+    spec.deadline_ms = 0;
+    spec.wait_ms = 5;
+    job_free(waits);
+    assert_int_equal(sched_submit(s, &spec, &waits, &e), 0);
+    memset(&got, 0, sizeof got);
+    finish(waits, &got);
+    assert_int_equal(got.reason, JR_LENGTH);
+    struct job *none = NULL;
+    for (int i = 0; i < 6; i++) {
+        struct job_spec bad = spec;
+        int *const field[] = {&bad.weight,      &bad.weight,  &bad.priority,
+                              &bad.owner_slots, &bad.wait_ms, &bad.deadline_ms};
+        *field[i] = i == 0 ? JOB_WEIGHT_MAX + 1 : i == 2 ? JOB_PRIORITY_MAX + 1 : -1;
+        assert_int_equal(sched_submit(s, &bad, &none, &e), QE_USAGE);
+    }
+    job_free(runs);
+    job_free(waits);
+    job_free(late);
+    free(p);
+    sched_close(s);
+}
+
 static void failures_end_only_their_jobs(void **state)
 {
     (void)state;
@@ -717,13 +778,21 @@ static void transfers_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(company_changes_nothing), cmocka_unit_test(slow_reader_loses_nothing),
-        cmocka_unit_test(cancel_takes_one_step),   cmocka_unit_test(queue_overflow_is_busy),
-        cmocka_unit_test(figures_of_the_cache),    cmocka_unit_test(refuses_what_does_not_fit),
-        cmocka_unit_test(live_states_are_reused),  cmocka_unit_test(idle_lives_make_room),
-        cmocka_unit_test(screen_has_a_slot),       cmocka_unit_test(failures_end_only_their_jobs),
-        cmocka_unit_test(loading_fails_clearly),   cmocka_unit_test(closing_ends_all),
-        cmocka_unit_test(a_state_moves),           cmocka_unit_test(transfers_end),
+        cmocka_unit_test(company_changes_nothing),
+        cmocka_unit_test(slow_reader_loses_nothing),
+        cmocka_unit_test(cancel_takes_one_step),
+        cmocka_unit_test(queue_overflow_is_busy),
+        cmocka_unit_test(figures_of_the_cache),
+        cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(live_states_are_reused),
+        cmocka_unit_test(idle_lives_make_room),
+        cmocka_unit_test(screen_has_a_slot),
+        cmocka_unit_test(time_is_up),
+        cmocka_unit_test(failures_end_only_their_jobs),
+        cmocka_unit_test(loading_fails_clearly),
+        cmocka_unit_test(closing_ends_all),
+        cmocka_unit_test(a_state_moves),
+        cmocka_unit_test(transfers_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
