@@ -248,6 +248,7 @@ void engine_close(struct engine *g)
         }
         kv_pool_fini(&g->pool);
         snaps_fini(g);
+        swaps_fini(g);
         lanes_fini(g);
         rstate_fini(&g->slots);
         g->ops->close(g->b);

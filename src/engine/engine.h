@@ -44,6 +44,8 @@ struct engine_opts {
     const char *isa; /* NULL: best */
     int ctx;         /* window in tokens of one sequence; 0: auto */
     int slots;       /* sequences at once; 0: 16 */
+    int cache;       /* tokens that the cache of keys and values holds, all sequences together:
+                        never less than a window; 0: as many as there is room for */
     enum engine_kv kv;
     int chunk; /* prefill rows per backend call, a multiple of 64; 0: 2048 */
     /* Ids from here on are padding and never drawn: the tokenizer's size. 0: as
@@ -196,6 +198,24 @@ struct engine_kept engine_kept(const struct engine *g);
 /* fn is called when no page is free in the middle of a call. It may free kept states and
  * close sequences that the call is not about, nothing else, and returns whether it did. */
 void engine_on_full(struct engine *g, bool (*fn)(void *ctx), void *ctx);
+
+/* ---- sequences that give way ----
+ * The whole state of a sequence in host memory, pages too, so that others get its room: what
+ * is put back goes on with the bits that were there. */
+struct engine_swap;
+/* What that takes. */
+uint64_t engine_swap_size(const struct engine *g, int seq);
+/* QE_NOMEM: the host has no memory for it. The sequence stays as it is; the caller closes it. */
+int engine_swap_out(struct engine *g, int seq, struct engine_swap **out, struct err *e);
+/* seq becomes what it was, whatever it held. QE_NOMEM: there are not pages enough; it is then
+ * empty. */
+int engine_swap_in(struct engine *g, int seq, const struct engine_swap *w, struct err *e);
+void engine_swap_free(struct engine *g, struct engine_swap *w); /* NULL is allowed */
+uint64_t engine_swap_bytes(const struct engine *g, const struct engine_swap *w);
+int engine_swap_pages(const struct engine_swap *w);
+/* Makes room for n more tokens, drafts included, which computing them then need not do.
+ * QE_NOMEM: there are not pages enough; nothing else has changed. */
+int engine_seq_reserve(struct engine *g, int seq, int n, struct err *e);
 
 /* ---- states from elsewhere, and on their way there ----
  * A blob of a sequence (engine_seq_export) that lies somewhere else, such as in a file. */

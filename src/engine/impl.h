@@ -43,6 +43,12 @@ struct snaps {
     size_t n_spare, cap_spare;
 };
 
+/* Blocks of host memory of one size that nobody uses. */
+struct blocks {
+    void **spare;
+    size_t n, cap;
+};
+
 /* Lanes of the backend that nobody uses. */
 struct lanes {
     struct be_lane *spare[64];
@@ -68,6 +74,7 @@ struct engine {
     struct rstate slots;
     struct seq *seqs; /* slots.n */
     struct snaps snaps;
+    struct blocks swaps; /* of page_size, pinned */
     struct lanes lanes;
     int readers; /* threads that bring a state */
 
@@ -98,6 +105,11 @@ uint64_t plan_token_bytes(const struct be_shape *s, enum be_kv kv);
 
 /* snapshot.c: frees the spare memory; every snapshot is gone by then. */
 void snaps_fini(struct engine *g);
+/* Host memory of state_size bytes, pinned where the backend wants that, and back. */
+int snap_take_values(struct engine *g, void **out, struct err *e);
+void snap_give_values(struct engine *g, void *values);
+/* swap.c: as snaps_fini. */
+void swaps_fini(struct engine *g);
 /* What a kept state has: its values, its pages; all borrowed. */
 const void *snap_parts(const struct engine_snap *k, const int32_t **pages, int *n);
 /* state.c: the first STATE_HEADER bytes of a state's blob; its size; a header that says

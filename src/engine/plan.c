@@ -73,6 +73,9 @@ static int choose_pages(struct engine *g, const struct engine_opts *o, struct be
     uint64_t most = (uint64_t)bo->slots * (uint64_t)pages_of(g, g->ctx);
     uint64_t least = (uint64_t)pages_of(g, g->ctx);
     uint64_t n = most < budget ? most : budget;
+    if (o->cache > 0 && (uint64_t)kv_pages_for(o->cache) < n) {
+        n = (uint64_t)kv_pages_for(o->cache);
+    }
     n = n > least ? n : least;
     bo->pages = n < (1 << 24) ? (int)n : 1 << 24;
     return 0;

@@ -18,7 +18,7 @@ struct engine_snap {
 
 /* ---- memory ---- */
 
-static int take_values(struct engine *g, void **out, struct err *e)
+int snap_take_values(struct engine *g, void **out, struct err *e)
 {
     struct snaps *m = &g->snaps;
     if (m->n_spare > 0) {
@@ -33,7 +33,7 @@ static int take_values(struct engine *g, void **out, struct err *e)
     return *out ? 0 : err_set(e, QE_NOMEM, "no memory for the %zu bytes of a kept state", n);
 }
 
-static void give_values(struct engine *g, void *values)
+void snap_give_values(struct engine *g, void *values)
 {
     struct snaps *m = &g->snaps;
     if (m->n_spare == m->cap_spare) {
@@ -53,7 +53,7 @@ bool engine_snap_prepare(struct engine *g, size_t spare)
         g->ops->host_alloc(g->b, g->ops->state_size(g->b), &values, NULL) < 0) {
         return false;
     }
-    give_values(g, values);
+    snap_give_values(g, values);
     return true;
 }
 
@@ -81,13 +81,13 @@ int engine_snap_take(struct engine *g, int seq, struct engine_snap **out, struct
     if (rc == 0 && s->broken) {
         rc = err_set(e, QE_INTERNAL, "sequence %d failed in the middle of a step", seq);
     }
-    rc = rc < 0 ? rc : take_values(g, &values, e);
+    rc = rc < 0 ? rc : snap_take_values(g, &values, e);
     if (rc < 0) {
         return rc;
     }
     rc = g->ops->state_export(g->b, seq, values, e);
     if (rc < 0) {
-        give_values(g, values);
+        snap_give_values(g, values);
         return rc;
     }
     struct engine_snap *k = mem_zalloc(sizeof *k);
@@ -129,7 +129,7 @@ void engine_snap_free(struct engine *g, struct engine_snap *k)
 {
     if (k) {
         kv_drop_kept(&g->pool, &k->kv);
-        give_values(g, k->values);
+        snap_give_values(g, k->values);
         g->snaps.n--;
         free(k);
     }
