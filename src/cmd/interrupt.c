@@ -4,12 +4,13 @@
 
 #include <signal.h>
 #include <stddef.h>
+#include <stdint.h>
 
 static volatile sig_atomic_t came, pipe_broke;
 
 static void on_signal(int sig)
 {
-    came = 1;
+    came = came < SIG_ATOMIC_MAX ? came + 1 : came;
     if (sig == SIGPIPE) {
         pipe_broke = 1;
     }
@@ -38,7 +39,18 @@ void interrupt_catch(bool second_ends)
 
 bool interrupt_came(void)
 {
+    return came > 0;
+}
+
+int interrupt_count(void)
+{
     return came;
+}
+
+void interrupt_last(void)
+{
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
 }
 
 void interrupt_end(void)

@@ -10,6 +10,10 @@ void interrupt_catch(bool second_ends);
 
 /* Whether one came. */
 bool interrupt_came(void);
+/* How many. */
+int interrupt_count(void);
+/* The next interrupt or termination ends the program. */
+void interrupt_last(void);
 
 /* At a command's end, when all is stored: ends the program by SIGPIPE if that came. */
 void interrupt_end(void);

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/mem.h"
+#include "http/agent.h"
 #include "view/requests.h"
 
 #define FILE_MAX 1048576
@@ -103,6 +104,7 @@ struct listener {
     struct requests_control control;
     struct requests *requests;
     struct http *http;
+    struct agent *agent;
 };
 
 static void cancel(void *ctx, uint64_t id)
@@ -176,30 +178,40 @@ int listener_create(const struct conf *cf, struct conv *c, bool loud, struct lis
     return 0;
 }
 
-static int take_address(struct listener *l, const char *address, struct err *e)
+/* Takes an address apart. *host: owned, NULL if it has none. */
+static int parse_address(const char *address, char **host, int *port, struct err *e)
 {
+    *host = NULL;
     if (strncmp(address, "unix:", 5) == 0) {
-        free(l->host);
-        l->opts.host = l->host = mem_strdup(address);
+        *host = mem_strdup(address);
         return 0;
     }
     const char *colon = strrchr(address, ':');
-    const char *port = colon ? colon + 1 : address;
+    const char *number = colon ? colon + 1 : address;
     char *end = NULL;
-    const long n = strtol(port, &end, 10);
-    if (!port[0] || *end || n < 0 || n > 65535) {
+    const long n = strtol(number, &end, 10);
+    if (!number[0] || *end || n < 0 || n > 65535) {
         return err_set(e, QE_USAGE,
                        "\"%.80s\" is no address; HOST:PORT is one, a port alone, or unix:PATH",
                        address);
     }
-    l->opts.port = (int)n;
+    *port = (int)n;
     if (colon && colon > address) {
-        free(l->host);
         const bool bracket = address[0] == '[' && colon[-1] == ']';
-        l->host = mem_strndup(address + bracket, (size_t)(colon - address) - 2 * bracket);
-        l->opts.host = l->host;
+        *host = mem_strndup(address + bracket, (size_t)(colon - address) - 2 * bracket);
     }
     return 0;
+}
+
+static int take_address(struct listener *l, const char *address, struct err *e)
+{
+    char *host = NULL;
+    const int rc = parse_address(address, &host, &l->opts.port, e);
+    if (rc == 0 && host) {
+        free(l->host);
+        l->opts.host = l->host = host;
+    }
+    return rc;
 }
 
 int listener_open(struct listener *l, const char *address, struct err *e)
@@ -215,6 +227,26 @@ int listener_open(struct listener *l, const char *address, struct err *e)
     return http_open(l->conv, &l->opts, &l->http, e);
 }
 
+int listener_agent(struct listener *l, const char *address, struct err *e)
+{
+    char *host = NULL;
+    int port = 0;
+    const bool own = strncmp(l->opts.host, "unix:", 5) != 0;
+    int rc = address ? parse_address(address, &host, &port, e) : 0;
+    if (address && rc == 0) {
+        rc = agent_open(l->http,
+                        host  ? host
+                        : own ? l->opts.host
+                              : "127.0.0.1",
+                        port, &l->agent, e);
+    }
+    free(host);
+    if (address && rc == 0) {
+        fprintf(stderr, "load balancers are told at %s\n", agent_address(l->agent));
+    }
+    return rc;
+}
+
 const char *listener_scheme(const struct listener *l)
 {
     if (l->opts.given_fd > 0 || strncmp(http_address(l->http), "unix:", 5) == 0) {
@@ -225,6 +257,8 @@ const char *listener_scheme(const struct listener *l)
 
 void listener_close(struct listener *l)
 {
+    agent_close(l->agent);
+    l->agent = NULL;
     http_close(l->http);
     l->http = NULL;
 }

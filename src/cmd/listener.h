@@ -17,6 +17,9 @@ int listener_create(const struct conf *cf, struct conv *c, bool loud, struct lis
  * options, or (loud) of the service manager that has opened one. One that is open is closed first.
  */
 int listener_open(struct listener *l, const char *address, struct err *e);
+/* Opens the line for load balancers (http/agent.h) at such an address, for as long as it is open;
+ * NULL: none. Once it listens. */
+int listener_agent(struct listener *l, const char *address, struct err *e);
 void listener_close(struct listener *l);
 /* What stands before its address: "http://", "https://" or "". While open. */
 const char *listener_scheme(const struct listener *l);

@@ -202,6 +202,12 @@ const struct conf_opt options_table[] = {
     {"slots", 0, CONF_INT, "4", 1, 64, NULL, C_SERVE | C_CHAT, "N", "answers at a time", false},
     {"max-queue", 0, CONF_INT, "64", 1, 4096, NULL, C_SERVE | C_CHAT, "N",
      "requests that may run or wait; more are answered 429", false},
+    {"drain-delay", 0, CONF_INT, "0", 0, 3600, NULL, C_SERVE, "SECONDS",
+     "after SIGTERM go on saying no for so long, until balancers have noticed", false},
+    {"grace", 0, CONF_INT, "600", 0, 86400, NULL, C_SERVE, "SECONDS",
+     "after SIGTERM cut what still runs by then", false},
+    {"agent", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_SERVE, "ADDRESS",
+     "tell load balancers here, in a line, whether to send more (HAProxy's agent-check)", false},
 
     /* stored conversations */
     {"session", 0, CONF_STR, NULL, NO_BOUNDS, NULL, C_RUN, "NAME",

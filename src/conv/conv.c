@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "conv/chat.h"
@@ -213,8 +214,10 @@ static void on_ready(struct conv *c)
     copy_name(v.backend, sizeof v.backend, info->backend);
     copy_name(v.device, sizeof v.device, info->device);
     copy_name(v.fallback, sizeof v.fallback, info->fallback);
-    snap_put(&c->model, &v, sizeof v);
     sched_compat(c->sched, c->compat, c->label, sizeof c->label);
+    copy_name(v.digest, sizeof v.digest, info->digest);
+    hex_of(c->compat, sizeof c->compat, v.compat);
+    snap_put(&c->model, &v, sizeof v);
     post_load(c, CE_READY, 1, NULL);
 }
 

@@ -57,6 +57,7 @@ static void fill_info(struct engine *g, const struct engine_source *s, const str
                                    .backend = g->ops->name,
                                    .device = g->ops->describe(g->b),
                                    .fallback = g->fallback,
+                                   .digest = g->digest,
                                    .plan = g->plan,
                                    .ctx = g->ctx,
                                    .vocab = g->m.shape.vocab,

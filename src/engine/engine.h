@@ -93,6 +93,7 @@ struct engine_info {
     const char *backend;  /* "cpu" or "cuda" */
     const char *device;   /* "AVX-512, 2 threads" */
     const char *fallback; /* why the GPU is not used, or NULL */
+    const char *digest;   /* identifies the weights; empty: they are of no file */
     const char *plan;     /* one line: what lies in the device's memory; NULL on the CPU */
     struct engine_plan memory;
     int ctx, vocab, vocab_used, slots, hidden, layers;

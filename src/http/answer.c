@@ -34,6 +34,7 @@ struct answer *answer_create(struct http *h, struct ask *ask, const struct excha
     a->last = now_ns();
     a->view = view_request_unknown();
     memcpy(a->view.client, x->client, sizeof a->view.client);
+    memcpy(a->trace, x->trace, sizeof a->trace);
     ask->token = token_text;
     ask->token_ctx = h->conv;
     for (int i = 0; i < API_CHOICES; i++) {
@@ -106,11 +107,13 @@ static void log_line(struct answer *a, const char *result)
     if (!a->h->opts.log) {
         return;
     }
-    snprintf(line, sizeof line,
-             "%s %s %s prompt %d reused %d output %d prefill %.3f s %.1f tok/s %.2f tok/round %s",
-             a->ask->id, v->client, a->ask->api->path, v->input, v->cached, v->output,
-             isnan(v->prefill_s) ? 0 : v->prefill_s, isnan(v->tok_s) ? 0 : v->tok_s,
-             isnan(v->tok_round) ? 0 : v->tok_round, result);
+    snprintf(
+        line, sizeof line,
+        "%s %s %s prompt %d reused %d output %d prefill %.3f s %.1f tok/s %.2f tok/round %s%s%s",
+        a->ask->id, v->client, a->ask->api->path, v->input, v->cached, v->output,
+        isnan(v->prefill_s) ? 0 : v->prefill_s, isnan(v->tok_s) ? 0 : v->tok_s,
+        isnan(v->tok_round) ? 0 : v->tok_round, result, a->trace[0] ? ", x-request-id " : "",
+        a->trace);
     a->h->opts.log(a->h->opts.log_ctx, line);
 }
 
@@ -178,6 +181,19 @@ void answer_drop(struct answer *a)
     }
 }
 
+void answer_cut(struct answer *a)
+{
+    if (a->cut || a->done) {
+        return;
+    }
+    a->cut = true;
+    for (int i = 0; i < a->ask->n; i++) {
+        if (a->choice[i].chat) {
+            chat_stop(a->choice[i].chat);
+        }
+    }
+}
+
 /* The first event of a choice, once it is known what is cached. */
 static void open_choice(struct answer *a, struct choice *c)
 {
@@ -232,15 +248,13 @@ static int status_of(int code)
     }
 }
 
-/* A choice that could not be answered. */
-static void fail(struct answer *a, const struct conv_event *ev, const struct chat_result *r)
+/* A choice that could not be answered. reason: for the counts. */
+static void fail(struct answer *a, int status, const char *why, const char *reason)
 {
-    const char *why = ev->text.data ? ev->text.data : "the answer failed";
-    (void)r;
     ended(a, RQ_FAILED, why);
-    metrics_finish(a->h->metrics, "error");
+    metrics_finish(a->h->metrics, reason);
     if (!a->headed) {
-        refuse(a, status_of(ev->code), why);
+        refuse(a, status, why);
     } else if (a->ask->stream) {
         a->ask->api->fail(a->ask, &a->choice[0].out, why, &a->out);
         a->done = true;
@@ -312,7 +326,11 @@ static void end_choice(struct answer *a, struct choice *c, const struct conv_eve
     const struct chat_result *all[API_CHOICES];
     const struct chat_result *r = chat_last(c->chat);
     if (ev->reason == CE_R_ERROR) {
-        fail(a, ev, r);
+        fail(a, status_of(ev->code), ev->text.data ? ev->text.data : "the answer failed", "error");
+        return;
+    }
+    if (ev->reason == CE_R_CANCELLED && (!a->ask->api->aborts || (!a->headed && r->n_ids == 0))) {
+        fail(a, 503, GOING_DOWN, "abort");
         return;
     }
     a->n_ended++;

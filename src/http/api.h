@@ -76,6 +76,7 @@ struct choice_out {
 struct api {
     const char *path;
     const char *prefix; /* of an answer's id */
+    bool aborts;        /* has a word for an answer that the server cut; else that is an error */
     bool early;         /* its stream begins before it is known what is cached */
     /* Fills a from a->body. q has the server's defaults. QE_FORMAT: a field is wrong (named in
      * the message, and in *field); QE_UNSUPPORTED: it asks for what is not there. */

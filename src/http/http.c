@@ -61,6 +61,12 @@ void http_drain(struct http *h)
     server_wake(h);
 }
 
+void http_cut(struct http *h)
+{
+    atomic_store(&h->cutting, true);
+    server_wake(h);
+}
+
 /* With the lock held. */
 static struct answer *find(struct http *h, uint64_t id)
 {

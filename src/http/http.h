@@ -43,6 +43,9 @@ int http_open(struct conv *c, const struct http_opts *o, struct http **out, stru
 const char *http_address(const struct http *h);
 /* No further request is taken: they are answered 503. */
 void http_drain(struct http *h);
+/* Ends all answers that are under way, as far as they have come: their clients are told that they
+ * were cut. After http_drain. */
+void http_cut(struct http *h);
 /* Ends the answer with this number of the table, as if its client had gone; any thread. */
 void http_cancel(struct http *h, uint64_t id);
 /* New requests are answered 503, until it is told otherwise. Any thread. */

@@ -252,8 +252,10 @@ void info_get(struct exchange *x, const char **type)
     } else if (strcmp(path, "/v1/status") == 0) {
         status_of(h, &x->out);
     } else if (strcmp(path, "/version") == 0) {
-        put(json_pack("{s:s, s:s}", "version", h->opts.version ? h->opts.version : "", "model",
-                      m.name),
+        put(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i}", "version",
+                      h->opts.version ? h->opts.version : "", "model", m.name, "tier", m.tier,
+                      "checkpoint", m.digest, "compat", m.compat, "backend", m.backend, "device",
+                      m.device, "ctx", m.ctx),
             &x->out);
     } else {
         *type = "text/plain; version=0.0.4; charset=utf-8";

@@ -87,9 +87,13 @@ static void add_headers(const struct exchange *x, struct MHD_Response *r, const 
     if (session && is_plain(session, 127)) {
         add(r, "x-session-id", session);
     }
+    if (x->trace[0]) {
+        add(r, "x-request-id", x->trace);
+    }
     if (origin && is_plain(origin, 255)) {
         add(r, "Access-Control-Allow-Origin", origin);
-        add(r, "Access-Control-Expose-Headers", "request-id, x-session-id, Retry-After");
+        add(r, "Access-Control-Expose-Headers",
+            "request-id, x-request-id, x-session-id, Retry-After");
         add(r, "Vary", "Origin");
     }
     if (status == 429 || status == 503) {
@@ -101,7 +105,7 @@ static void add_headers(const struct exchange *x, struct MHD_Response *r, const 
     if (status == 405) {
         add(r, "Allow", x->route && x->route->post ? "POST" : "GET, HEAD");
     }
-    if (x->closes) {
+    if (x->closes || atomic_load(&x->h->draining)) {
         add(r, "Connection", "close");
     }
 }
@@ -116,8 +120,9 @@ static void log_reply(const struct exchange *x, int status, size_t n, const char
     for (char *p = path; *p; p++) {
         *p = *p > 0x20 && *p < 0x7f ? *p : '?';
     }
-    snprintf(line, sizeof line, "%s %s %.10s %s status %d, %zu bytes, %.3f s", id, x->client,
-             x->method, path, status, n, clock_seconds(clock_now(clock_main()) - x->begun));
+    snprintf(line, sizeof line, "%s %s %.10s %s status %d, %zu bytes, %.3f s%s%s", id, x->client,
+             x->method, path, status, n, clock_seconds(clock_now(clock_main()) - x->begun),
+             x->trace[0] ? ", x-request-id " : "", x->trace);
     x->h->opts.log(x->h->opts.log_ctx, line);
 }
 
@@ -264,7 +269,7 @@ static enum MHD_Result ask_model(struct exchange *x)
     if (!m.ready || atomic_load(&h->draining) || atomic_load(&h->paused)) {
         return refuse(x, 503,
                       !m.ready                    ? "the model is still being loaded"
-                      : atomic_load(&h->draining) ? "the server is going down"
+                      : atomic_load(&h->draining) ? GOING_DOWN
                                                   : "the server takes no requests for now");
     }
     if (!server_reserve(h)) {
@@ -372,6 +377,10 @@ static struct exchange *begin(struct http *h, struct MHD_Connection *conn, const
     x->begun = clock_now(clock_main());
     x->peer = info ? info->socket_context : NULL;
     guard_client(header(conn, "User-Agent"), x->client);
+    const char *trace = header(conn, "x-request-id");
+    if (trace && is_plain(trace, sizeof x->trace - 1)) {
+        snprintf(x->trace, sizeof x->trace, "%s", trace);
+    }
     return x;
 }
 

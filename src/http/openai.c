@@ -43,8 +43,9 @@ static const char *finish(const struct chat_result *r)
         return "length";
     case CE_R_TOOL:
         return "tool_calls";
-    case CE_R_STOP:
     case CE_R_CANCELLED:
+        return "abort";
+    case CE_R_STOP:
     case CE_R_ERROR:
         break;
     }
@@ -324,6 +325,7 @@ static void chat_whole(const struct ask *a, const struct chat_result *const *r, 
 const struct api api_chat = {
     .path = "/v1/chat/completions",
     .prefix = "chatcmpl-",
+    .aborts = true,
     .parse = chat_parse,
     .begin = chat_begin,
     .thought = chat_thought,
@@ -530,6 +532,7 @@ static void completion_whole(const struct ask *a, const struct chat_result *cons
 const struct api api_completions = {
     .path = "/v1/completions",
     .prefix = "cmpl-",
+    .aborts = true,
     .parse = completions_parse,
     .begin = completion_begin,
     .thought = completion_text,

@@ -94,6 +94,9 @@ static void tend_all(struct http *h)
         if (a->n_begun == 0 && !a->gone) {
             answer_begin(a);
         }
+        if (atomic_load(&h->cutting) && !a->gone) {
+            answer_cut(a);
+        }
         if (a->gone || a->cancelled) {
             answer_drop(a);
         } else {

@@ -18,6 +18,8 @@
 #define UNSENT_MOST 262144 /* bytes that wait for a slow reader before text is held back */
 #define PING_NS     5000000000LL
 #define WORK_MOST   512 /* bodies that wait to become prompts */
+#define TRACE_SIZE  72
+#define GOING_DOWN  "the server is going down"
 
 /* A path and what it takes. */
 struct route {
@@ -51,6 +53,7 @@ struct exchange {
     int status;
     struct buf out;
     char client[32];
+    char trace[TRACE_SIZE]; /* the id that came with it, if it is plain; else empty */
     struct answer *answer;
 };
 
@@ -70,12 +73,14 @@ struct answer {
     struct conv_prepared *prepared[API_CHOICES]; /* of each prompt */
     struct MHD_Connection *conn;
     int fd; /* of the connection */
+    char trace[TRACE_SIZE];
 
     /* the loop's thread */
     struct choice choice[API_CHOICES];
     int n_begun, n_ended;
     int64_t asked, last; /* when; when something last went out */
     int64_t shown;       /* when the table last got figures */
+    bool cut;            /* it was told to end */
     bool told;           /* the log and the table know how it ended */
     struct view_request view;
 
@@ -106,7 +111,7 @@ struct http {
     _Atomic(struct MHD_Response *) models; /* ready made; NULL: not asked for yet */
     pthread_t loop;
     int wake_fd, drained_fd;
-    atomic_bool draining, paused, quit;
+    atomic_bool draining, cutting, paused, quit;
     atomic_int live; /* answers, and bodies that are to become some */
     atomic_uint_fast64_t serial;
     atomic_bool checking; /* the weights */
@@ -127,6 +132,8 @@ void answer_begin(struct answer *a);
 void answer_event(struct answer *a, int i, const struct conv_event *ev);
 /* Turns held text into events where there is room, and pings a silent stream. */
 void answer_tend(struct answer *a, int64_t now);
+/* The server ends: the answer does too, as far as it has come. */
+void answer_cut(struct answer *a);
 /* The connection is gone: stops what still runs. */
 void answer_drop(struct answer *a);
 bool answer_over(const struct answer *a);

@@ -12,6 +12,9 @@ struct view_model {
     char backend[16];   /* cpu, cuda */
     char device[64];    /* "AVX-512, 2 threads" */
     char fallback[128]; /* why the GPU is not used; empty when it is */
+    char digest[65];    /* identifies the weights */
+    char compat[65];    /* all that decides about the bits of an answer: weights, cache, kernels and
+                           what they run on; equal here, equal everywhere */
     int ctx;            /* window in tokens */
     int gpu;            /* the number that CUDA gives the device; negative: no GPU computes */
     bool ready;
