@@ -496,66 +496,6 @@ int catalog_turns(struct catalog *c, int64_t conv, catalog_turn_fn fn, void *ctx
     return cat_turns_take(c, st, fn, ctx, e);
 }
 
-/* The words as FTS5 strings, so that no character of theirs is an operator. */
-static void quote_words(const char *words, struct buf *out)
-{
-    const char *sep = "";
-    while (*words) {
-        words += strspn(words, " \t\r\n");
-        size_t n = strcspn(words, " \t\r\n");
-        if (n == 0) {
-            break;
-        }
-        buf_adds(out, sep);
-        buf_addc(out, '"');
-        for (size_t i = 0; i < n; i++) {
-            if (words[i] == '"') {
-                buf_addc(out, '"');
-            }
-            buf_addc(out, words[i]);
-        }
-        buf_addc(out, '"');
-        sep = " ";
-        words += n;
-    }
-}
-
-int catalog_search(struct catalog *c, const char *words, int limit,
-                   bool (*fn)(void *ctx, int64_t conv, const struct catalog_turn *t), void *ctx,
-                   struct err *e)
-{
-    struct buf match = BUF_INIT;
-    quote_words(words, &match);
-    if (match.len == 0) {
-        buf_free(&match);
-        return 0;
-    }
-    sqlite3_stmt *st = NULL;
-    int rc = cat_prepare(c,
-                         "SELECT " TURN_COLUMNS " FROM words JOIN turns ON turns.id = words.rowid"
-                         " WHERE words MATCH ?1 ORDER BY rank LIMIT ?2",
-                         &st, e);
-    if (rc < 0) {
-        goto out;
-    }
-    cat_bind_text(st, 1, match.data, match.len);
-    sqlite3_bind_int(st, 2, limit);
-    int step = 0;
-    bool more = true;
-    int32_t *ids = NULL;
-    while (more && (step = sqlite3_step(st)) == SQLITE_ROW) {
-        struct catalog_turn t;
-        cat_read_turn(st, &t, &ids);
-        more = fn(ctx, sqlite3_column_int64(st, TURN_CONVERSATION), &t);
-    }
-    rc = !more || step == SQLITE_DONE ? 0 : cat_fail(c, "search it", e);
-    free(ids);
-    sqlite3_finalize(st);
-out:
-    buf_free(&match);
-    return rc;
-}
-
 static int verify_file(struct catalog *c, struct err *e)
 {
     sqlite3_stmt *st = NULL;

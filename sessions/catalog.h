@@ -162,6 +162,30 @@ int catalog_sizes(struct catalog *c, uint64_t *text, uint64_t *state, struct err
 int catalog_search(struct catalog *c, const char *words, int limit,
                    bool (*fn)(void *ctx, int64_t conv, const struct catalog_turn *t), void *ctx,
                    struct err *e);
+/* A place in a turn where words were found. */
+struct catalog_hit {
+    int64_t conv, turn;
+    enum catalog_role role;
+    const char *around; /* some words of the text, each found one between the two marks */
+    int more;           /* turns of this conversation that were found and are not told */
+};
+/* Characters that Unicode keeps for programs: none is written with them. */
+#define CATALOG_FOUND_ON    "\xEF\xB7\x90"
+#define CATALOG_FOUND_OFF   "\xEF\xB7\x91"
+#define CATALOG_HITS_LOOKED 20000 /* turns at most that are looked at for it */
+/* The same as it is typed, newest turn first: the last word may go on, unless a blank follows it;
+ * whatever is no letter or digit parts words. At most `each` turns of a conversation and `most` in
+ * all are told, conversation after conversation, the one with the newest first; *cut: there may be
+ * others. stop (may be NULL) is asked now and then: true ends it early, which is no failure. */
+int catalog_hits(struct catalog *c, const char *words, size_t n, int most, int each,
+                 bool (*stop)(void *ctx), bool (*fn)(void *ctx, const struct catalog_hit *h),
+                 void *ctx, bool *cut, struct err *e);
+/* Where a turn can be read: *tip is `at` (a turn, 0: the leaf) when the turn is on the way to
+ * that, else the last answer of the branch that it is on, or, where none follows it there, the
+ * turn itself; *before: how many turns come before it. QE_NOTFOUND: the conversation has no such
+ * turn. */
+int catalog_leads_to(struct catalog *c, int64_t conv, int64_t turn, int64_t at, int64_t *tip,
+                     int *before, struct err *e);
 /* The newest turn, where it is unfinished: an answer without an end, whose writer is at it or
  * died, or a question without any. said: only an answer that has a word. Else *turn is 0. */
 int catalog_tip(struct catalog *c, int64_t conv, bool said, int64_t *turn, struct err *e);

@@ -10,7 +10,7 @@
 #include "sessions/catalog_sql.h"
 
 struct node {
-    int64_t id;
+    int64_t id, parent;
     size_t branch;
     bool followed; /* its branch goes on after it */
 };
@@ -87,7 +87,7 @@ static void take(struct tree *t, sqlite3_stmt *st, int64_t leaf)
         t->cap = t->cap ? 2 * t->cap : 64;
         t->node = mem_realloc(t->node, t->cap * sizeof *t->node);
     }
-    t->node[t->n++] = (struct node){.id = id, .branch = k};
+    t->node[t->n++] = (struct node){.id = id, .parent = sqlite3_column_int64(st, 1), .branch = k};
 }
 
 static int leaf_of(struct catalog *c, int64_t conv, int64_t *leaf, struct err *e)
@@ -102,14 +102,11 @@ static int leaf_of(struct catalog *c, int64_t conv, int64_t *leaf, struct err *e
     return cat_int_take(c, st, leaf, e);
 }
 
-int catalog_branches(struct catalog *c, int64_t conv,
-                     bool (*fn)(void *ctx, const struct catalog_branch *b), void *ctx,
-                     struct err *e)
+/* The tree of a conversation; the caller frees it, also on failure. */
+static int read_tree(struct catalog *c, int64_t conv, struct tree *t, int64_t *leaf, struct err *e)
 {
-    struct tree t = {0};
     sqlite3_stmt *st = NULL;
-    int64_t leaf = 0;
-    int rc = leaf_of(c, conv, &leaf, e);
+    int rc = leaf_of(c, conv, leaf, e);
     rc = rc < 0 ? rc
                 : cat_prepare(c,
                               "SELECT id, parent, role, substr(text, 1, 80) FROM turns"
@@ -121,10 +118,28 @@ int catalog_branches(struct catalog *c, int64_t conv,
     sqlite3_bind_int64(st, 1, conv);
     int step = 0;
     while ((step = sqlite3_step(st)) == SQLITE_ROW) {
-        take(&t, st, leaf);
+        take(t, st, *leaf);
     }
     rc = step == SQLITE_DONE ? 0 : cat_fail(c, "read its turns", e);
     sqlite3_finalize(st);
+    return rc;
+}
+
+static void free_tree(struct tree *t)
+{
+    free(t->node);
+    free(t->branch);
+    free(t->head);
+    free(t->own);
+}
+
+int catalog_branches(struct catalog *c, int64_t conv,
+                     bool (*fn)(void *ctx, const struct catalog_branch *b), void *ctx,
+                     struct err *e)
+{
+    struct tree t = {0};
+    int64_t leaf = 0;
+    const int rc = read_tree(c, conv, &t, &leaf, e);
     int number = 0;
     for (size_t i = 0; i < t.n_branch && rc == 0; i++) {
         if (t.own[i]) { /* else a question without an answer */
@@ -138,10 +153,47 @@ int catalog_branches(struct catalog *c, int64_t conv,
             }
         }
     }
-    free(t.node);
-    free(t.branch);
-    free(t.head);
-    free(t.own);
+    free_tree(&t);
+    return rc;
+}
+
+/* The one before it; 0: it is the first. */
+static int64_t before_it(const struct tree *t, int64_t turn)
+{
+    const struct node *k = find(t, turn);
+    return k && k->parent < turn ? k->parent : 0; /* else it is damaged */
+}
+
+/* Whether a turn is `up` or before it. */
+static bool is_before(const struct tree *t, int64_t turn, int64_t up)
+{
+    while (up > turn) {
+        up = before_it(t, up);
+    }
+    return up == turn;
+}
+
+int catalog_leads_to(struct catalog *c, int64_t conv, int64_t turn, int64_t at, int64_t *tip,
+                     int *before, struct err *e)
+{
+    struct tree t = {0};
+    int64_t leaf = 0;
+    int rc = read_tree(c, conv, &t, &leaf, e);
+    *before = 0;
+    const struct node *k = rc < 0 ? NULL : find(&t, turn);
+    if (rc == 0 && !k) {
+        rc = err_set(e, QE_NOTFOUND, "conversation %lld has no turn %lld", (long long)conv,
+                     (long long)turn);
+    } else if (rc == 0 && is_before(&t, turn, at > 0 ? at : leaf)) {
+        *tip = at;
+    } else if (rc == 0) {
+        const int64_t last = t.branch[k->branch].tip;
+        *tip = is_before(&t, turn, last) ? last : turn;
+    }
+    for (int64_t up = rc < 0 ? 0 : before_it(&t, turn); up > 0; up = before_it(&t, up)) {
+        ++*before;
+    }
+    free_tree(&t);
     return rc;
 }
 

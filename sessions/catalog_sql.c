@@ -138,6 +138,17 @@ const char *const cat_roles[4] = {
     [CAT_SYSTEM] = "system",
 };
 
+enum catalog_role cat_role_at(sqlite3_stmt *st, int i)
+{
+    const char *role = cat_text_at(st, i, NULL);
+    for (int r = CAT_USER; role && r <= CAT_SYSTEM; r++) {
+        if (strcmp(role, cat_roles[r]) == 0) {
+            return (enum catalog_role)r;
+        }
+    }
+    return CAT_USER;
+}
+
 void cat_read_turn(sqlite3_stmt *st, struct catalog_turn *t, int32_t **ids)
 {
     *t = (struct catalog_turn){
@@ -149,12 +160,7 @@ void cat_read_turn(sqlite3_stmt *st, struct catalog_turn *t, int32_t **ids)
         .settings = cat_text_at(st, 9, NULL),
         .created = sqlite3_column_int64(st, 10),
     };
-    const char *role = cat_text_at(st, 2, NULL);
-    for (int r = CAT_USER; role && r <= CAT_SYSTEM; r++) {
-        if (strcmp(role, cat_roles[r]) == 0) {
-            t->role = (enum catalog_role)r;
-        }
-    }
+    t->role = cat_role_at(st, 2);
     t->text = cat_text_at(st, 3, &t->text_n);
     t->text = t->text ? t->text : "";
     t->thought = cat_text_at(st, 4, &t->thought_n);

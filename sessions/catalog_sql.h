@@ -40,6 +40,7 @@ void cat_bind_text(sqlite3_stmt *st, int i, const char *p, size_t n);
 void cat_bind_str(sqlite3_stmt *st, int i, const char *s);
 void cat_bind_ids(sqlite3_stmt *st, int i, const int32_t *ids, size_t n);
 const char *cat_text_at(sqlite3_stmt *st, int i, size_t *n);
+enum catalog_role cat_role_at(sqlite3_stmt *st, int i);
 
 #define CONV_COLUMNS                                                                               \
     "conversations.id, conversations.created, conversations.updated, conversations.title,"         \

@@ -85,7 +85,7 @@ wait_for 'that is the conversation on the screen'
 key F4
 wait_for '^ conversations: '
 text nozthing
-wait_for 'no such title \(in texts: quasar sessions search\)'
+wait_for '^ conversations: nozthing  ?no title and no text of 3 conversations has it'
 key Enter
 wait_for '── idle'
 key C-d
@@ -132,6 +132,108 @@ key Escape
 wait_not '^ conversations: '
 key C-d
 wait_for '^rc=0'
+
+# ---- words in the texts ----
+begin 80 24
+say hello
+wait_for 'got 5 bytes'
+key F4
+wait_for '^ conversations:  type to find titles, and words in the texts'
+text answer
+wait_for '^ conversations: answer  ?2 places in texts'
+must '^ > An old question\? '
+must '^   ├ model: The other answer\.'
+must '^   └ model: An old answer\. +and 5 more'
+t capture-pane -pe | grep -Eq $'The other .*\e\\[([0-9;]*;)?7[0-9;]*m(\e\\[[0-9;]*m)*answer' || wrong 'the word is not marked'
+key Enter
+wait_for '│ The other answer\.'
+wait_for '^ find: answer +1/1 +n N step'
+must '\[main~2: Another way\?\]'
+key Escape
+wait_for 'Enter send'
+must_not '^ find:'
+key F4
+wait_for '^ conversations: '
+text answer
+wait_for 'An old answer\. +and 5 more'
+key Down
+key Down
+wait_for '^ > └ model: An old answer'
+key Enter
+wait_for '│ An old answer\.'
+wait_for '^ find: answer +1/1 '
+must '\[main\]'
+key Escape
+# the place is in the conversation on the screen: the search is set, nothing is left
+say hello
+wait_for 'got 5 bytes'
+say '/sessions old' /sessions
+wait_for '^ > An old question'
+wait_for '^   └ you: An old question\?'
+must '^   ├ main'
+key Down
+key Down
+key Down
+wait_for '^ > └ you: An old'
+key Enter
+wait_for '^ find: old +1/2 '
+must '│ An old question\?'
+must 'got 5 bytes'
+key N
+wait_for '^ find: old +2/2 '
+key Escape
+wait_for 'Enter send'
+# what is found cannot paint; where it is cannot be gone to, which is told
+key F4
+wait_for '^ conversations: '
+text hostile
+wait_for '^   └ you: a ␛\[31m ␇ red<RLO> hostile � text hostile'
+must '^!? ?>?!? ?bad ␛\[2J title|^ >! bad'
+key Down
+key Enter
+wait_for 'conversation 6 has no turn 9'
+key C-u
+text broken
+wait_for 'the catalogue cannot be read'
+must 'no such title; the texts cannot be searched'
+key C-c
+wait_not '^ conversations: '
+# from the search of the transcript to that of all
+key C-s
+text 'answer'
+wait_for '^ find: answer +1/1 |^ find: answer'
+key F4
+wait_for '^ conversations: answer  ?2 places in texts'
+key Escape
+wait_not '^ conversations: '
+key C-s
+text nozthing
+wait_for 'nothing found  F4 looks in every conversation'
+key Escape
+wait_for '── idle'
+size 60 16
+key F4
+text answer
+wait_for '^   └ model: An old answer\. +and 5 more'
+size 200 60
+wait_for '^   └ model: An old answer\. +│'
+key Escape
+wait_for '^ SESSIONS  F4 chooses'
+wait_not 'model: An old answer'
+key C-d
+wait_for '^rc=0'
+result 'words in the texts: marked, opened where they are, on their branch'
+
+begin 80 24 NO_COLOR=1 LC_ALL=C
+key F4
+wait_for '^ conversations: '
+text answer
+wait_for '^   `- model: An old answer\. +and 5 more'
+key Escape
+key C-d
+wait_for '^rc=0'
+result 'words in the texts without colour, in ASCII'
+
 begin 200 60
 wait_for '^ SESSIONS  F4 chooses'
 must '^   locked away .*│'

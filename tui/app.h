@@ -82,6 +82,10 @@ struct pane {
     bool stored_known;   /* CE_STORED came … */
     struct buf stored;   /* … with this */
 
+    int64_t seek_in;         /* the conversation whose place is shown once it is there; 0: none */
+    long seek_before;        /* … how many messages come before it; -1: not known … */
+    struct buf seek_pattern; /* … and what is looked for there */
+
     struct search *search; /* what is marked in the transcript; NULL: nothing */
     struct buf find_text;  /* its pattern */
     bool find_followed;    /* the view was at the end when the search began */
@@ -272,6 +276,11 @@ int pane_open_first(struct pane *p, struct err *e);
  * not be saved is tried again first; if that fails the user is told, and asking once more leaves
  * all the same. */
 void pane_leave(struct pane *p, int64_t to, int64_t tip);
+/* When the pane gets to a conversation (0: to any), it shows a place in it: the message with so
+ * many before it, or (-1) where the pattern is found first from the end on. */
+void pane_seek(struct pane *p, int64_t conversation, long before, const struct buf *pattern);
+/* It got to this one: shows that place, with the search of the transcript on, if that is it. */
+void pane_sought(struct pane *p, int64_t conversation);
 /* Does what the answer of chat_flush allows. Not while a line editor waits for a key. */
 void pane_settle(struct pane *p);
 /* Asks the store what the conversation and its branch are called. */
@@ -324,6 +333,9 @@ void command_help(struct app *a, unsigned ctx);
 /* find.c */
 /* Opens the search of the transcript; text (may be empty) is looked for at once. */
 void find_open(struct app *a, const char *text);
+/* Marks a pattern in a pane's transcript, which gets the keys, and goes to where it is in the
+ * message with so many before it; -1: in any. */
+void find_in(struct pane *p, const char *pattern, long before);
 /* Keys while its pattern is typed; true when it was one. */
 bool find_key(struct app *a, const struct key *k);
 void find_step(struct app *a, int dir);
@@ -347,8 +359,13 @@ void queue_keep(struct pane *p);
 void queue_restore(struct pane *p);
 
 /* sessions.c: the stored conversations, as a tree with their branches */
-/* Gives the keys to the list (OV_SESSIONS), which is read anew; closes it when it has them. */
-void sessions_open(struct app *a);
+/* Gives the keys to the list (OV_SESSIONS), which is read anew, and looks for words (may be
+ * empty) in it; closes it when it has them. */
+void sessions_open(struct app *a, const char *words);
+/* Readable (poll) when sessions_found has something to take; -1: nothing is asked. */
+int sessions_fd(const struct app *a);
+/* Takes what was found in the texts, if it is there. */
+void sessions_found(struct app *a);
 void sessions_free(struct app *a);
 /* Reads the list again if something changed and it is on the screen. */
 void sessions_refresh(struct app *a);

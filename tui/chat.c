@@ -249,12 +249,13 @@ static bool loop_turn(void *ctx)
     /* what the conversation tells can wait when a frame is due soon that will show it: a wake-up
      * for each token costs more than the frames */
     const bool soon = a->dirty && streams(a) && d > app_now() && d <= a->last_frame + a->frame_gap;
-    struct pollfd fds[5] = {{term_fd(), POLLIN, 0},
+    struct pollfd fds[6] = {{term_fd(), POLLIN, 0},
                             {soon ? -1 : conv_fd(a->conv), POLLIN, 0},
                             {term_signal_fd(), POLLIN, 0},
                             {capture_fd(), POLLIN, 0},
-                            {a->opts->requests ? requests_fd(a->opts->requests) : -1, POLLIN, 0}};
-    if (clock_poll(fds, 5, left, term_settled()) < 0 && errno != EINTR) {
+                            {a->opts->requests ? requests_fd(a->opts->requests) : -1, POLLIN, 0},
+                            {sessions_fd(a), POLLIN, 0}};
+    if (clock_poll(fds, 6, left, term_settled()) < 0 && errno != EINTR) {
         a->signal = SIGHUP;
         a->quit = true;
     }
@@ -279,6 +280,7 @@ static bool loop_turn(void *ctx)
     if (fds[0].revents) {
         vclock_saw_input(a->typed - keyin_replies(a->input));
     }
+    sessions_found(a);
     struct conv_event ev;
     memset(&ev, 0, sizeof ev);
     while (!a->quit && conv_next(a->conv, &ev)) {

@@ -613,7 +613,7 @@ static void resume_it(struct app *a, const char *id)
     struct err e = ERR_INIT;
     int64_t found = 0;
     if (!id[0]) {
-        sessions_open(a);
+        sessions_open(a, "");
     } else if (conv_find(a->conv, id, &found, &e) < 0) {
         app_error(a, &e);
     } else if (chat_busy(a->cur->chat) || a->cur->n_queue > 0) {
@@ -797,7 +797,7 @@ bool command_run(struct app *a, const char *line, size_t n)
         views_kv(a);
         break;
     case ACT_SESSIONS:
-        sessions_open(a);
+        sessions_open(a, rest_of(args));
         break;
     case ACT_QUEUE:
         queue_open(a);

@@ -14,6 +14,8 @@ static void stop_or_quit(struct app *a, bool was_armed)
 {
     if (a->overlay == OV_FIND) {
         find_close(a->cur);
+    } else if (a->overlay == OV_SESSIONS) {
+        sessions_open(a, "");
     } else if (a->overlay != OV_NONE) {
         a->overlay = OV_NONE;
     } else if (views_ctx(a) && !a->cur->in_turn) {
@@ -193,7 +195,8 @@ static void do_action(struct app *a, enum action act, bool was_armed, bool was_e
         views_toggle(a, VIEW_LOG);
         break;
     case ACT_SESSIONS:
-        sessions_open(a);
+        sessions_open(a, a->overlay == OV_FIND && a->cur->find_text.data ? a->cur->find_text.data
+                                                                         : "");
         break;
     case ACT_PANE_BELOW:
     case ACT_PANE_BESIDE:

@@ -33,6 +33,17 @@ void find_open(struct app *a, const char *text)
     look(a);
 }
 
+void find_in(struct pane *p, const char *pattern, long before)
+{
+    find_close(p);
+    p->find_followed = true;
+    buf_truncate(&p->find_text, 0);
+    buf_adds(&p->find_text, pattern);
+    p->search = search_create(pattern, strlen(pattern));
+    p->focus = p->search != NULL;
+    transcript_search_in(p->transcript, p->search, before);
+}
+
 void find_close(struct pane *p)
 {
     if (p == p->app->cur && p->app->overlay == OV_FIND) {
@@ -98,7 +109,13 @@ void find_draw(const struct app *a, int y)
         return;
     }
     if (n == 0) {
+        const struct key_hint all = {ACT_SESSIONS, ACT_NONE, "looks in every conversation"};
+        char hint[KEY_HINT];
+        keymap_hint(a->keys, &all, CTX_COMPOSER, hint);
         x += 1 + text_put(th, y, x + 1, COLS - x - 1, R_WARN, "nothing found");
+        if (hint[0] && x + 3 + (int)strlen(hint) < COLS) {
+            x += 2 + text_put(th, y, x + 2, COLS - x - 2, R_DIM, hint);
+        }
     } else {
         x += 1 + text_put(th, y, x + 1, COLS - x - 1, R_TEXT, count);
     }

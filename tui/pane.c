@@ -125,6 +125,7 @@ void pane_free(struct pane *p)
     transcript_free(p->transcript);
     search_free(p->search);
     buf_free(&p->find_text);
+    buf_free(&p->seek_pattern);
     buf_free(&p->stored);
     buf_free(&p->draft_kept);
     buf_free(&p->draft_found);
@@ -263,6 +264,22 @@ void pane_leave(struct pane *p, int64_t to, int64_t tip)
         p->leave_tip = tip;
         chat_flush(p->chat);
     }
+}
+
+void pane_seek(struct pane *p, int64_t conversation, long before, const struct buf *pattern)
+{
+    p->seek_in = conversation;
+    p->seek_before = before;
+    buf_truncate(&p->seek_pattern, 0);
+    buf_add(&p->seek_pattern, pattern->data ? pattern->data : "", pattern->len);
+}
+
+void pane_sought(struct pane *p, int64_t conversation)
+{
+    if (p->seek_in > 0 && p->seek_in == conversation) {
+        find_in(p, p->seek_pattern.data ? p->seek_pattern.data : "", p->seek_before);
+    }
+    p->seek_in = 0;
 }
 
 /* How the user asks once more. */

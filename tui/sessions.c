@@ -1,6 +1,6 @@
-/* The list of stored conversations: read from the store, narrowed by what is typed, and what
- * its keys do. A conversation's branches are asked for when it comes into view. The screen
- * leaves its own conversation only when the other one could be had. */
+/* The list of stored conversations: read from the store, narrowed by what is typed (and
+ * widened by the texts that have it), and what its keys do. A conversation's branches are asked for
+ * when it comes into view. */
 #include "config.h"
 #include "tui/sessions.h"
 
@@ -55,6 +55,7 @@ void sessions_free(struct app *a)
 {
     if (a->sessions) {
         drop_all(a->sessions);
+        found_free(&a->sessions->found);
         free(a->sessions->row);
         free(a->sessions);
         a->sessions = NULL;
@@ -145,34 +146,80 @@ static int fits(const char *query, const struct stored *k)
     return best;
 }
 
+static const char *query_of(const struct app *a)
+{
+    return a->sessions->naming || !a->query.data || a->overlay != OV_SESSIONS ? "" : a->query.data;
+}
+
+static void add_row(struct sessions *s, const struct stored_row *row)
+{
+    if ((s->n_rows & (s->n_rows - 1)) == 0) {
+        s->row = mem_realloc(s->row, (s->n_rows ? 2 * s->n_rows : 1) * sizeof *s->row);
+    }
+    s->row[s->n_rows++] = *row;
+}
+
+/* The places that were found in a conversation. */
+static void add_places(struct sessions *s, size_t stored)
+{
+    const struct finding *f = &s->found.answer;
+    const size_t before = s->n_rows;
+    for (size_t i = 0; i < f->n; i++) {
+        if (f->v[i].conversation == s->stored[stored].id) {
+            add_row(s, &(struct stored_row){stored, -1, (int)i, true, false});
+        }
+    }
+    if (s->n_rows > before) {
+        s->row[s->n_rows - 1].last = true;
+    }
+}
+
+static size_t stored_of(const struct sessions *s, int64_t id)
+{
+    size_t i = 0;
+    while (i < s->n_stored && s->stored[i].id != id) {
+        i++;
+    }
+    return i;
+}
+
 static void make_rows(struct app *a)
 {
     struct sessions *s = a->sessions;
-    const char *query =
-        s->naming || !a->query.data || a->overlay != OV_SESSIONS ? "" : a->query.data;
+    const struct finding *f = &s->found.answer;
+    const char *query = query_of(a);
     struct fuzzy_hit *hit = mem_array(s->n_stored + 1, sizeof *hit);
+    bool *listed = mem_zalloc(s->n_stored + 1);
     size_t n = 0;
-    size_t rows = 0;
     for (size_t i = 0; i < s->n_stored; i++) {
         const int score = fits(query, &s->stored[i]);
         if (score >= 0) {
             hit[n++] = (struct fuzzy_hit){i, score};
-            rows += 1 + (s->stored[i].n_branches > 1 ? s->stored[i].n_branches : 0);
         }
     }
     if (query[0]) {
         fuzzy_sort(hit, n);
     }
-    s->row = mem_realloc(s->row, (rows + 1) * sizeof *s->row);
     s->n_rows = 0;
     for (size_t i = 0; i < n; i++) {
         const struct stored *k = &s->stored[hit[i].index];
-        s->row[s->n_rows++] = (struct stored_row){hit[i].index, -1};
+        listed[hit[i].index] = true;
+        add_row(s, &(struct stored_row){hit[i].index, -1, -1, false, false});
         for (size_t b = 0; k->n_branches > 1 && b < k->n_branches; b++) {
-            s->row[s->n_rows++] = (struct stored_row){hit[i].index, (int)b};
+            add_row(s, &(struct stored_row){hit[i].index, (int)b, -1, false, false});
+        }
+        add_places(s, hit[i].index);
+    }
+    for (size_t i = 0; i < f->n; i++) { /* the rest: only their text has it */
+        const size_t at = stored_of(s, f->v[i].conversation);
+        if (at < s->n_stored && !listed[at]) {
+            listed[at] = true;
+            add_row(s, &(struct stored_row){at, -1, (int)i, false, false});
+            add_places(s, at);
         }
     }
     free(hit);
+    free(listed);
     s->pick = s->pick < s->n_rows ? s->pick : s->n_rows ? s->n_rows - 1 : 0;
 }
 
@@ -213,6 +260,7 @@ static bool read_list(struct app *a, bool asked)
     if (rc < 0 && asked) {
         app_error(a, &e);
     }
+    found_ask(a, &s->found, query_of(a), strlen(query_of(a))); /* there may be more by now */
     make_rows(a);
     for (size_t i = 0; i < s->n_rows && was; i++) {
         s->pick = s->stored[s->row[i].stored].id == was && s->row[i].branch < 0 ? i : s->pick;
@@ -240,11 +288,46 @@ void sessions_refresh(struct app *a)
     }
 }
 
-void sessions_open(struct app *a)
+void sessions_close(struct app *a)
+{
+    a->overlay = OV_NONE;
+    a->sessions->copying = 0;
+    buf_truncate(&a->query, 0);
+    found_ask(a, &a->sessions->found, "", 0);
+    make_rows(a);
+}
+
+/* What is typed changed. */
+static void look_for(struct app *a)
+{
+    struct sessions *s = a->sessions;
+    s->pick = s->top = 0;
+    found_ask(a, &s->found, query_of(a), strlen(query_of(a)));
+    make_rows(a);
+}
+
+int sessions_fd(const struct app *a)
+{
+    const struct sessions *s = a->sessions;
+    return s && s->found.finder ? finder_fd(s->found.finder) : -1;
+}
+
+void sessions_found(struct app *a)
+{
+    if (a->sessions && found_take(a, &a->sessions->found)) {
+        make_rows(a);
+        if (a->overlay == OV_SESSIONS) {
+            look_closer(a);
+        }
+        a->dirty = true;
+    }
+}
+
+void sessions_open(struct app *a, const char *words)
 {
     struct sessions *s = list_of(a);
     if (a->overlay == OV_SESSIONS) {
-        a->overlay = OV_NONE;
+        sessions_close(a);
         return;
     }
     buf_truncate(&a->query, 0);
@@ -252,6 +335,7 @@ void sessions_open(struct app *a)
     s->naming = false;
     s->forgetting = 0;
     s->copying = 0;
+    found_ask(a, &s->found, "", 0);
     if (!read_list(a, true)) {
         return;
     }
@@ -261,138 +345,10 @@ void sessions_open(struct app *a)
     }
     a->no_list = false;
     a->overlay = OV_SESSIONS;
-}
-
-/* ---- going on ---- */
-
-void sessions_go_on(struct pane *p, int64_t id, int64_t tip)
-{
-    struct err e = ERR_INIT;
-    struct transcript *was = p->transcript;
-    const size_t n = p->n_messages;
-    pane_draft_keep(p); /* it stays with what is left */
-    find_close(p);
-    p->transcript = transcript_create();
-    p->n_messages = 0;
-    if (pane_resume(p, id, tip, &e) < 0) {
-        transcript_free(p->transcript);
-        p->transcript = was;
-        p->n_messages = n;
-        app_error(p->app, &e);
-        return;
-    }
-    transcript_free(was);
-    branch_forget(p);
-    p->fresh = false;
-    p->focus = false;
-    composer_clear(p->composer);
-    pane_draft_restore(p);
-    char s[96];
-    snprintf(s, sizeof s, "resumed; %s goes to another conversation",
-             keymap_way(p->app->keys, ACT_SESSIONS, CTX_COMPOSER));
-    transcript_notice(p->transcript, R_DIM, s);
-    queue_restore(p);
-    sessions_stale(p->app);
-}
-
-/* The pane that shows what a row stands for; 0: none. */
-static size_t row_pane(const struct app *a, const struct stored_row *row)
-{
-    const struct stored *k = &a->sessions->stored[row->stored];
-    int number = row->branch >= 0 ? k->branch[row->branch].number : 0;
-    for (size_t i = 0; number == 0 && i < k->n_branches; i++) {
-        number = k->branch[i].current ? k->branch[i].number : 0;
-    }
-    const size_t pane = stored_branch_pane(a, k->id, number);
-    return pane > 0 || row->branch >= 0 ? pane : stored_pane(a, k->id);
-}
-
-/* One that another process has open may be copied, which has to be asked for twice. */
-static bool copy_instead(struct app *a, struct stored *k, bool beside)
-{
-    struct sessions *s = a->sessions;
-    struct err e = ERR_INIT;
-    int64_t copy = 0;
-    char who[40] = "";
-    k->elsewhere = conv_elsewhere(a->conv, k->id);
-    if (k->elsewhere == 0) {
-        return false;
-    }
-    if (k->elsewhere > 0) {
-        snprintf(who, sizeof who, " (process %d)", k->elsewhere);
-    }
-    if (s->copying != k->id) {
-        s->copying = k->id;
-        app_note(a, R_WARN,
-                 "conversation %lld is open in another quasar%s: the same key again goes on with "
-                 "a copy of it",
-                 (long long)k->id, who);
-    } else if (conv_fork(a->conv, k->id, &copy, &e) < 0) {
-        app_error(a, &e);
-    } else {
-        a->overlay = OV_NONE;
-        if (!beside || panes_split(a, true)) {
-            pane_leave(a->cur, copy, 0);
-        }
-    }
-    return true;
-}
-
-static bool may_leave(struct app *a)
-{
-    const struct pane *p = a->cur;
-    if (p->in_turn || p->n_queue > 0) {
-        app_note(a, R_WARN,
-                 p->in_turn ? "the model is at work; stop it first (%s)"
-                            : "messages are queued; take them back first (%s)",
-                 app_way(a, p->in_turn ? ACT_STOP_OR_QUIT : ACT_UNQUEUE));
-    }
-    return !p->in_turn && p->n_queue == 0;
-}
-
-static void choose(struct app *a, bool beside)
-{
-    struct sessions *s = a->sessions;
-    if (s->pick >= s->n_rows) {
-        a->overlay = OV_NONE;
-        return;
-    }
-    const struct stored_row row = s->row[s->pick];
-    struct stored *k = &s->stored[row.stored];
-    const int64_t id = k->id;
-    const int64_t tip = row.branch >= 0 ? k->branch[row.branch].tip : 0;
-    const size_t shown = row_pane(a, &row);
-    if (shown > 0) {
-        a->overlay = OV_NONE;
-        if (a->panes[shown - 1] == a->cur) {
-            app_note(a, R_TEXT, "that is the conversation on the screen");
-        } else {
-            panes_focus(a, a->panes[shown - 1]);
-        }
-        return;
-    }
-    if (!beside && !may_leave(a)) {
-        a->overlay = OV_NONE;
-        return;
-    }
-    if (copy_instead(a, k, beside)) {
-        return;
-    }
-    a->overlay = OV_NONE;
-    if (!beside || panes_split(a, true)) {
-        pane_leave(a->cur, id, tip);
-    }
-}
-
-void sessions_choose(struct app *a, int64_t id)
-{
-    const size_t shown = stored_pane(a, id);
-    if (shown == 0) {
-        pane_leave(a->cur, id, 0);
-    } else if (a->panes[shown - 1] == a->cur) {
-        app_note(a, R_TEXT, "that is the conversation on the screen");
-    } else {
-        panes_focus(a, a->panes[shown - 1]);
+    if (words[0]) {
+        buf_adds(&a->query, words);
+        look_for(a);
+        look_closer(a);
     }
 }
 
@@ -490,10 +446,10 @@ void sessions_click(struct app *a, int row)
         return;
     }
     if (a->overlay != OV_SESSIONS) {
-        sessions_open(a);
+        sessions_open(a, "");
         s->pick = at < s->n_rows ? at : s->pick;
     } else if (s->pick == at) {
-        choose(a, false);
+        sessions_go(a, false);
         return;
     } else {
         s->pick = at;
@@ -517,14 +473,11 @@ bool sessions_key(struct app *a, const struct key *k)
     } else if (act == ACT_PAGE_UP || act == ACT_PAGE_DOWN) {
         move_pick(s, act == ACT_PAGE_UP ? -page : page);
     } else if (act == ACT_CHOOSE || act == ACT_CHOOSE_BESIDE) {
-        choose(a, act == ACT_CHOOSE_BESIDE);
+        sessions_go(a, act == ACT_CHOOSE_BESIDE);
         s->forgetting = 0;
         return true;
     } else if (act == ACT_BACK) {
-        a->overlay = OV_NONE;
-        s->copying = 0;
-        buf_truncate(&a->query, 0);
-        make_rows(a);
+        sessions_close(a);
         return true;
     } else if (act == ACT_RENAME_IT) {
         const struct stored *it = picked(s);
@@ -539,8 +492,7 @@ bool sessions_key(struct app *a, const struct key *k)
         forget_picked(a);
         return true;
     } else if (overlay_query_key(a, &a->query, k)) {
-        s->pick = s->top = 0;
-        make_rows(a);
+        look_for(a);
     } else {
         return false;
     }

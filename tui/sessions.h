@@ -2,6 +2,7 @@
 #define QUASAR_TUI_SESSIONS_H
 
 #include "tui/app.h"
+#include "tui/found.h"
 
 /* The list of stored conversations, shared by sessions.c and view_sessions.c. */
 struct stored_branch {
@@ -26,16 +27,20 @@ struct stored {
 /* A line of the list. */
 struct stored_row {
     size_t stored;
-    int branch; /* -1: the conversation */
+    int branch; /* -1: the conversation, or a place in it */
+    int found;  /* the place that is opened, in the answer of the texts; -1: none */
+    bool place; /* the row shows that place, not the conversation */
+    bool last;  /* … and no other of this conversation follows */
 };
 
 struct sessions {
     struct stored *stored; /* latest first */
     size_t n_stored;
-    struct stored_row *row; /* what fits the query, best first */
+    struct stored_row *row; /* what fits the query, best first; then those whose text has it */
     size_t n_rows;
-    size_t pick, top; /* rows */
-    bool stale;       /* the store has something newer */
+    size_t pick, top;        /* rows */
+    bool stale;              /* the store has something newer */
+    struct found_list found; /* texts that have the query's words */
     struct conv_disk disk;
     bool disk_known;
     bool naming;        /* the query is a new name */
@@ -51,5 +56,10 @@ void stored_branch_name(const struct stored_branch *b, char out[64]);
 size_t stored_pane(const struct app *a, int64_t id);
 /* The same of one of its branches, by its number. */
 size_t stored_branch_pane(const struct app *a, int64_t id, int number);
+
+/* Enter on a row, or beside: goes on with what is picked. sessions_go.c */
+void sessions_go(struct app *a, bool beside);
+/* Nothing is looked for any more. */
+void sessions_close(struct app *a);
 
 #endif

@@ -70,6 +70,9 @@ void transcript_follow(struct transcript *t);
 /* What is looked for is marked from the next drawing on, which goes to the match
  * nearest above the end of the view. s is borrowed until the next call; NULL ends it. */
 void transcript_search(struct transcript *t, const struct search *s);
+/* The same; the next drawing goes to the first match in the message that has so many before it,
+ * or to that message, when it shows none. */
+void transcript_search_in(struct transcript *t, const struct search *s, long message);
 /* The next drawing goes on to the match before (-1) or after (+1), around the ends. */
 void transcript_search_step(struct transcript *t, int dir);
 /* As last drawn: how many there are, and which one is shown, from 1 (0: none). */

@@ -12,12 +12,19 @@ void transcript_search(struct transcript *t, const struct search *s)
     t->search = s;
     t->serial += t->serial + 1 == 0 ? 2 : 1;
     t->go = s != NULL;
+    t->go_message = -1;
     t->step = 0;
     t->has_hit = false;
     t->n_matches = t->shown = 0;
     for (size_t i = 0; i < t->n && !s; i++) {
         find_forget(t->block[i]);
     }
+}
+
+void transcript_search_in(struct transcript *t, const struct search *s, long message)
+{
+    transcript_search(t, s);
+    t->go_message = message;
 }
 
 void transcript_search_step(struct transcript *t, int dir)
@@ -115,6 +122,27 @@ static void match_step(struct transcript *t, int dir)
     t->hit_i = dir < 0 ? block_matches(t->block[i]) - 1 : 0;
 }
 
+/* Goes to a message, and its first match, if it shows one; false: there is no such message. */
+static bool go_to_message(struct transcript *t, long message)
+{
+    size_t i = 0;
+    while (i < t->n && t->block[i]->message != message) {
+        i++;
+    }
+    if (i == t->n || message < 0) {
+        return false;
+    }
+    t->has_hit = block_matches(t->block[i]) > 0;
+    t->hit_block = i;
+    t->hit_i = 0;
+    if (!t->has_hit) {
+        t->follow = false;
+        t->top_block = i;
+        t->top_row = 0;
+    }
+    return true;
+}
+
 /* The first row that says the byte at `at`. */
 static size_t row_of(const struct text_rows *r, uint32_t at)
 {
@@ -149,8 +177,10 @@ void find_view(struct transcript *t, const struct theme *th, int height, int wid
         t->has_hit = false; /* folded away, or laid out anew */
         t->go = true;
     }
-    const bool move = t->go || (t->has_hit && t->step != 0);
-    if (t->go) {
+    const bool move = t->go || t->step != 0;
+    if (t->go && go_to_message(t, t->go_message)) {
+        view_settle(t, th, height, width);
+    } else if (t->go || (!t->has_hit && t->step != 0)) {
         size_t block = t->top_block;
         size_t rows = t->n ? block_height(t->block[block], th, width) - t->top_row : 0;
         while (block + 1 < t->n && rows < (size_t)height) {
@@ -161,6 +191,7 @@ void find_view(struct transcript *t, const struct theme *th, int height, int wid
         match_step(t, t->step);
     }
     t->go = false;
+    t->go_message = -1;
     t->step = 0;
     t->shown = 0;
     if (!t->has_hit) {

@@ -57,7 +57,8 @@ struct transcript {
     const struct search *search;
     unsigned serial;         /* of the search; never 0 in one */
     int step;                /* asked for since the last drawing; 0: none */
-    bool go;                 /* show the nearest */
+    bool go;                 /* show the nearest … */
+    long go_message;         /* … in this message; -1: of all */
     size_t hit_block, hit_i; /* the match shown, by its block and number there */
     bool has_hit;
     size_t n_matches, shown; /* as last drawn */

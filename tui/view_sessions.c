@@ -126,6 +126,32 @@ static void branch_facts(const struct app *a, const struct stored *k, const stru
     }
 }
 
+/* A place in its text: who said it, and what is around the words. */
+static void draw_place(const struct app *a, const struct stored_row *row, int y,
+                       const struct rect *r, bool picked)
+{
+    const struct theme *th = &a->theme;
+    const struct found *at = &a->sessions->found.answer.v[row->found];
+    const bool plain = th->ascii || !th->utf8;
+    const uint16_t style = picked ? R_SELECT : R_TEXT;
+    const int end = r->x + r->cols - 1;
+    char more[48] = "";
+    int x = r->x + 3;
+    if (row->last && at->more > 0) {
+        snprintf(more, sizeof more, "  and %d more", at->more);
+    }
+    x += text_put(th, y, x, end - x, R_BORDER,
+                  plain       ? (row->last ? "`- " : "|- ")
+                  : row->last ? "└ "
+                              : "├ ");
+    x += text_put(th, y, x, end - x, R_DIM, at->user ? "you: " : "model: ");
+    const int room = end - x - cells(more);
+    found_draw(th, y, x, room > 30 ? room : end - x, style, at);
+    if (more[0] && room > 30) {
+        (void)text_put(th, y, end - cells(more), cells(more), R_DIM, more);
+    }
+}
+
 static void draw_row(const struct app *a, const struct stored_row *row, int y, const struct rect *r,
                      bool picked, bool brief)
 {
@@ -137,6 +163,10 @@ static void draw_row(const struct app *a, const struct stored_row *row, int y, c
     int x = r->x + 3;
     text_blank(th, y, r->x, r->cols);
     (void)text_put(th, y, r->x + 1, 2, R_USER, picked ? ">" : " ");
+    if (row->place) {
+        draw_place(a, row, y, r, picked);
+        return;
+    }
     if (row->branch < 0 && k->recovered >= 0) {
         (void)text_put(th, y, r->x + (picked ? 2 : 1), 1, R_WARN, "!");
     }
@@ -164,6 +194,40 @@ static void draw_row(const struct app *a, const struct stored_row *row, int y, c
             (void)text_put(th, y, at, end - at, R_DIM, right);
         }
     }
+}
+
+/* What the head says of the search, the longest first. */
+static size_t head_hints(const struct app *a, char hint[3][96])
+{
+    const struct sessions *s = a->sessions;
+    const struct finding *f = &s->found.answer;
+    if (a->query.len == 0) {
+        snprintf(hint[0], 96, "type to find titles, and words in the texts");
+        snprintf(hint[1], 96, "type to find");
+        return 2;
+    }
+    if (s->found.asked) { /* what it was before stays, and this comes in a moment */
+        snprintf(hint[0], 96, s->n_rows ? "" : "looking in the texts");
+        return 1;
+    }
+    if (f->n > 0) {
+        snprintf(hint[0], 96, "%zu%s place%s in texts", f->n, f->cut ? " and more" : "",
+                 f->n == 1 && !f->cut ? "" : "s");
+        snprintf(hint[1], 96, "%zu%s", f->n, f->cut ? "+" : "");
+        return 2;
+    }
+    if (s->n_rows > 0) {
+        return 0;
+    }
+    if (f->err.code) {
+        snprintf(hint[0], 96, "no such title; the texts cannot be searched");
+    } else {
+        snprintf(hint[0], 96, "no title and no text of %zu conversation%s has it", s->n_stored,
+                 s->n_stored == 1 ? "" : "s");
+    }
+    snprintf(hint[1], 96, "in no title, in no text");
+    snprintf(hint[2], 96, "nothing found");
+    return 3;
 }
 
 static void draw_head(const struct app *a, const struct rect *r, bool docked)
@@ -199,14 +263,15 @@ static void draw_head(const struct app *a, const struct rect *r, bool docked)
     buf_addc(&query, 0);
     x += text_put(th, r->y, r->x + x, r->cols - x, R_STRONG, query.data + from);
     buf_free(&query);
-    static const char texts[] = "no such title (in texts: quasar sessions search)";
-    const bool long_one = x + 1 + cells(texts) <= r->cols;
-    const char *hint = s->naming        ? ""
-                       : s->n_rows == 0 ? long_one ? texts : "nothing found"
-                       : a->query.len   ? ""
-                                        : "type to find";
-    if (x + 1 + cells(hint) <= r->cols) {
-        (void)text_put(th, r->y, r->x + x + 1, r->cols - x - 1, s->n_rows ? R_DIM : R_WARN, hint);
+    char hint[3][96];
+    const size_t n = s->naming ? 0 : head_hints(a, hint);
+    x += a->query.len > 0;
+    for (size_t i = 0; i < n; i++) { /* the longest that fits */
+        if (x + 1 + cells(hint[i]) <= r->cols) {
+            (void)text_put(th, r->y, r->x + x + 1, r->cols - x - 1,
+                           s->n_rows || s->found.asked ? R_DIM : R_WARN, hint[i]);
+            break;
+        }
     }
 }
 

@@ -323,6 +323,8 @@ void saving_free(struct chat *t);
 /* ---- resume.c ---- */
 
 void resume_free(struct resume *r);
+/* The store of the options, for one piece of work; QE_USAGE without conv_opts.save. Any thread. */
+int conv_open_store(const struct conv *c, struct store **out, struct buf *notice, struct err *e);
 
 /* ---- conv.c; the reader's thread ---- */
 

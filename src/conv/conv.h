@@ -263,6 +263,12 @@ struct conv_branch {
 /* Those of several conversations, in their order. As conv_list. */
 int conv_branches(struct conv *c, const int64_t *conversation, size_t n,
                   bool (*fn)(void *ctx, const struct conv_branch *b), void *ctx, struct err *e);
+/* Where a turn can be read: *tip is `at` (a turn, 0: where the conversation stands) when the turn
+ * is on the way to that, else the turn to go on after of the branch that it is on; *before: how
+ * many messages come before it. As conv_list, and QE_NOTFOUND: the conversation has no such turn.
+ */
+int conv_leads_to(struct conv *c, int64_t conversation, int64_t turn, int64_t at, int64_t *tip,
+                  int *before, struct err *e);
 /* Whether another process has a conversation open: its number, -1 when that is not known, 0: none
  * has. */
 int conv_elsewhere(const struct conv *c, int64_t conversation);

@@ -120,7 +120,7 @@ static bool take_turn(void *ctx, const struct catalog_turn *t)
     return true;
 }
 
-static int open_store(const struct conv *c, struct store **out, struct buf *notice, struct err *e)
+int conv_open_store(const struct conv *c, struct store **out, struct buf *notice, struct err *e)
 {
     if (!c->opts.save) {
         return err_set(e, QE_USAGE,
@@ -153,7 +153,7 @@ int conv_list(struct conv *c, int limit, bool (*fn)(void *ctx, const struct conv
 {
     struct store *s = NULL;
     struct listing l = {fn, ctx};
-    int rc = open_store(c, &s, NULL, e);
+    int rc = conv_open_store(c, &s, NULL, e);
     if (rc == 0) {
         rc = catalog_list(store_catalog(s), limit, list_one, &l, e);
     }
@@ -166,7 +166,7 @@ int conv_get(struct conv *c, int64_t conversation,
 {
     struct store *s = NULL;
     struct listing l = {fn, ctx};
-    int rc = open_store(c, &s, NULL, e);
+    int rc = conv_open_store(c, &s, NULL, e);
     rc = rc < 0 ? rc : catalog_get(store_catalog(s), conversation, list_one, &l, e);
     store_close(s);
     return rc;
@@ -177,7 +177,7 @@ int conv_rename(struct conv *c, int64_t conversation, const char *name, struct e
     struct store *s = NULL;
     char *taken = NULL;
     int rc = catalog_take_name(name, &taken, e);
-    rc = rc < 0 ? rc : open_store(c, &s, NULL, e);
+    rc = rc < 0 ? rc : conv_open_store(c, &s, NULL, e);
     rc = rc < 0 ? rc : catalog_rename(store_catalog(s), conversation, taken, e);
     store_close(s);
     free(taken);
@@ -187,7 +187,7 @@ int conv_rename(struct conv *c, int64_t conversation, const char *name, struct e
 int conv_pin(struct conv *c, int64_t conversation, bool pinned, struct err *e)
 {
     struct store *s = NULL;
-    int rc = open_store(c, &s, NULL, e);
+    int rc = conv_open_store(c, &s, NULL, e);
     rc = rc < 0 ? rc : catalog_pin(store_catalog(s), conversation, pinned, e);
     store_close(s);
     return rc;
@@ -196,7 +196,7 @@ int conv_pin(struct conv *c, int64_t conversation, bool pinned, struct err *e)
 int conv_fork(struct conv *c, int64_t conversation, int64_t *copy, struct err *e)
 {
     struct store *s = NULL;
-    int rc = open_store(c, &s, NULL, e);
+    int rc = conv_open_store(c, &s, NULL, e);
     rc = rc < 0 ? rc : catalog_fork(store_catalog(s), conversation, 0, NULL, copy, e);
     store_close(s);
     return rc;
@@ -205,7 +205,7 @@ int conv_fork(struct conv *c, int64_t conversation, int64_t *copy, struct err *e
 int conv_find(struct conv *c, const char *what, int64_t *conversation, struct err *e)
 {
     struct store *s = NULL;
-    int rc = open_store(c, &s, NULL, e);
+    int rc = conv_open_store(c, &s, NULL, e);
     rc = rc < 0 ? rc : catalog_find(store_catalog(s), what, conversation, e);
     store_close(s);
     return rc;
@@ -214,7 +214,7 @@ int conv_find(struct conv *c, const char *what, int64_t *conversation, struct er
 int conv_forget(struct conv *c, int64_t conversation, uint64_t *bytes, struct err *e)
 {
     struct store *s = NULL;
-    int rc = open_store(c, &s, NULL, e);
+    int rc = conv_open_store(c, &s, NULL, e);
     rc = rc < 0 ? rc : store_forget_states(s, conversation, bytes, e);
     store_close(s);
     return rc;
@@ -245,12 +245,22 @@ int conv_branches(struct conv *c, const int64_t *conversation, size_t n,
                   bool (*fn)(void *ctx, const struct conv_branch *b), void *ctx, struct err *e)
 {
     struct store *s = NULL;
-    int rc = open_store(c, &s, NULL, e);
+    int rc = conv_open_store(c, &s, NULL, e);
     struct branching k = {.fn = fn, .ctx = ctx};
     for (size_t i = 0; i < n && rc == 0 && !k.ended; i++) {
         k.conv = conversation[i];
         rc = catalog_branches(store_catalog(s), k.conv, tell_branch, &k, e);
     }
+    store_close(s);
+    return rc;
+}
+
+int conv_leads_to(struct conv *c, int64_t conversation, int64_t turn, int64_t at, int64_t *tip,
+                  int *before, struct err *e)
+{
+    struct store *s = NULL;
+    int rc = conv_open_store(c, &s, NULL, e);
+    rc = rc < 0 ? rc : catalog_leads_to(store_catalog(s), conversation, turn, at, tip, before, e);
     store_close(s);
     return rc;
 }
@@ -264,7 +274,7 @@ int conv_elsewhere(const struct conv *c, int64_t conversation)
 int conv_disk(struct conv *c, struct conv_disk *out, struct err *e)
 {
     struct store *s = NULL;
-    int rc = open_store(c, &s, NULL, e);
+    int rc = conv_open_store(c, &s, NULL, e);
     rc = rc < 0 ? rc : catalog_sizes(store_catalog(s), &out->text, &out->state, e);
     if (rc == 0) {
         out->budget = store_budget(s);
@@ -282,7 +292,7 @@ int conv_set_budget(struct conv *c, uint64_t budget, uint64_t *bytes, struct err
     cmd->kind = CMD_BUDGET;
     cmd->budget = budget;
     conv_command(c, cmd);
-    int rc = open_store(c, &s, NULL, e);
+    int rc = conv_open_store(c, &s, NULL, e);
     rc = rc < 0 ? rc : store_trim(s, bytes, e);
     store_close(s);
     return rc;
@@ -298,7 +308,7 @@ static bool owner_is_gone(void *ctx, int64_t owner)
 void conv_draft_adopt(struct conv *c, struct buf *out)
 {
     struct store *s = NULL;
-    if (open_store(c, &s, NULL, NULL) == 0 && !store_fixed(s)) {
+    if (conv_open_store(c, &s, NULL, NULL) == 0 && !store_fixed(s)) {
         (void)catalog_draft_adopt(store_catalog(s), owner_is_gone, NULL, out, NULL);
     }
     store_close(s);
@@ -370,7 +380,7 @@ int chat_resume_at(struct chat *t, int64_t conversation, int64_t tip,
 {
     struct store *s = NULL;
     struct buf notice = BUF_INIT;
-    int rc = open_store(t->conv, &s, &notice, e);
+    int rc = conv_open_store(t->conv, &s, &notice, e);
     if (rc == 0) {
         rc = resume(t, s, conversation, tip, &notice, fn, ctx, e);
     }
@@ -394,7 +404,7 @@ int chat_session(struct chat *t, const char *word, struct err *e)
         return rc;
     }
     struct buf notice = BUF_INIT;
-    rc = open_store(t->conv, &s, &notice, e);
+    rc = conv_open_store(t->conv, &s, &notice, e);
     int64_t conv = 0;
     if (rc == 0 && number) {
         rc = catalog_numbered(store_catalog(s), word, &conv, e);

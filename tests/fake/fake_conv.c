@@ -5,6 +5,7 @@
  * them (4): so many conversations are answered at a time. */
 #include "config.h"
 #include "conv/conv.h"
+#include "conv/finder.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -563,6 +564,113 @@ int conv_branches(struct conv *c, const int64_t *conversation, size_t n,
             (void)(fn(ctx, &one) && fn(ctx, &two));
         }
     }
+    return 0;
+}
+
+/* ---- the search of what was said ---- */
+
+struct finder {
+    int fd;
+    bool done;
+    struct finding answer;
+};
+
+struct finder *finder_create(struct conv *c)
+{
+    struct finder *f = mem_zalloc(sizeof *f);
+    (void)c;
+    f->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return f;
+}
+
+void finding_fini(struct finding *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        free(f->v[i].around);
+    }
+    free(f->v);
+    buf_free(&f->words);
+    memset(f, 0, sizeof *f);
+}
+
+void finder_free(struct finder *f)
+{
+    if (f) {
+        finding_fini(&f->answer);
+        close(f->fd);
+        free(f);
+    }
+}
+
+int finder_fd(const struct finder *f)
+{
+    return f->fd;
+}
+
+void finder_drop(struct finder *f)
+{
+    uint64_t old = 0;
+    finding_fini(&f->answer);
+    f->done = false;
+    (void)!read(f->fd, &old, sizeof old);
+}
+
+static void found_at(struct finding *f, int64_t conversation, int64_t turn, bool user,
+                     const char *around, int more)
+{
+    f->v = mem_realloc(f->v, (f->n + 1) * sizeof *f->v);
+    f->v[f->n++] = (struct found){conversation, turn, user, mem_strdup(around), more};
+}
+
+/* "answer" is in both branches of 7, "hostile" in what tries to paint the terminal, "old" in
+ * one whose title has it too. */
+void finder_ask(struct finder *f, const char *words, size_t n)
+{
+    const uint64_t one = 1;
+    finder_drop(f);
+    buf_add(&f->answer.words, words, n);
+    const char *w = f->answer.words.data;
+    if (strcmp(w, "answer") == 0) {
+        found_at(&f->answer, 7, 4, false, "The other " FOUND_ON "answer" FOUND_OFF ".", 0);
+        found_at(&f->answer, 7, 2, false, "An old " FOUND_ON "answer" FOUND_OFF ".", 5);
+    } else if (strcmp(w, "hostile") == 0) {
+        found_at(&f->answer, 6, 9, true,
+                 "a \x1b[31m\n\r\x07 red\xE2\x80\xAE " FOUND_ON "hostile" FOUND_OFF
+                 " \xFF text " FOUND_ON "hostile",
+                 0);
+    } else if (strcmp(w, "old") == 0) {
+        found_at(&f->answer, 7, 1, true, "An " FOUND_ON "old" FOUND_OFF " question?", 0);
+    } else if (strcmp(w, "broken") == 0) {
+        (void)err_set(&f->answer.err, QE_IO, "the catalogue cannot be read");
+    }
+    f->done = true;
+    (void)!write(f->fd, &one, sizeof one);
+}
+
+bool finder_take(struct finder *f, struct finding *out)
+{
+    const bool done = f->done;
+    if (done) {
+        uint64_t old = 0;
+        *out = f->answer;
+        memset(&f->answer, 0, sizeof f->answer);
+        f->done = false;
+        (void)!read(f->fd, &old, sizeof old);
+    }
+    return done;
+}
+
+int conv_leads_to(struct conv *c, int64_t conversation, int64_t turn, int64_t at, int64_t *tip,
+                  int *before, struct err *e)
+{
+    (void)c;
+    const int64_t branch = turn > 2 ? 4 : 2;
+    if (conversation != 7) {
+        return err_set(e, QE_NOTFOUND, "conversation %d has no turn %d", (int)conversation,
+                       (int)turn);
+    }
+    *before = turn == 2 || turn == 4;
+    *tip = (at == 0 && branch == 2) || at == branch ? at : branch;
     return 0;
 }
 
