@@ -71,14 +71,30 @@ static struct at after(const struct budget *b, const int32_t *draft, int n)
     return at;
 }
 
+/* Whether an answer may begin with the id. */
+static bool begins(const struct budget *b, int32_t id)
+{
+    return id >= 0 && (size_t)id / 32 < b->n_begins && (b->begins[id / 32] >> id % 32 & 1);
+}
+
 /* Whether the id may come there, the inner rule aside. */
 static bool may_come(const struct budget *b, struct at at, int32_t id)
 {
-    if (at.where == CLOSING) {
-        return id == b->closer.v[at.n];
+    return at.where == CLOSING     ? id == b->closer.v[at.n]
+           : at.where == BEGINNING ? b->inner.ctx || begins(b, id)
+                                   : true;
+}
+
+/* Leaves of what may come what an answer begins with, if there is any. */
+static void keep_begins(const struct budget *b, uint32_t *allow, size_t n_words)
+{
+    bool some = false;
+    for (size_t i = 0; i < n_words && i < b->n_begins; i++) {
+        some = some || (allow[i] & b->begins[i]);
     }
-    return at.where != BEGINNING || b->inner.ctx ||
-           ((size_t)id / 32 < b->n_begins && (b->begins[id / 32] >> id % 32 & 1));
+    for (size_t i = 0; some && i < n_words; i++) {
+        allow[i] &= i < b->n_begins ? b->begins[i] : 0;
+    }
 }
 
 static void rule_row(void *ctx, const int32_t *draft, int n, uint32_t *allow, size_t n_words)
@@ -86,7 +102,7 @@ static void rule_row(void *ctx, const int32_t *draft, int n, uint32_t *allow, si
     const struct budget *b = ctx;
     const struct at at = after(b, draft, n);
     if (b->inner.ctx) {
-        b->inner.row(b->inner.ctx, draft, n, allow, n_words);
+        b->inner.ops->row(b->inner.ctx, draft, n, allow, n_words);
     } else {
         memset(allow, 0xFF, n_words * sizeof *allow);
     }
@@ -96,17 +112,15 @@ static void rule_row(void *ctx, const int32_t *draft, int n, uint32_t *allow, si
         if (id / 32 < n_words) {
             allow[id / 32] = 1U << id % 32;
         }
-    } else if (at.where == BEGINNING && !b->inner.ctx) {
-        for (size_t i = 0; i < n_words; i++) {
-            allow[i] &= i < b->n_begins ? b->begins[i] : 0;
-        }
+    } else if (at.where == BEGINNING) {
+        keep_begins(b, allow, n_words);
     }
 }
 
 static int rule_legal(void *ctx, const int32_t *draft, int n)
 {
     const struct budget *b = ctx;
-    const int most = b->inner.ctx ? b->inner.legal(b->inner.ctx, draft, n) : n;
+    const int most = b->inner.ctx ? b->inner.ops->legal(b->inner.ctx, draft, n) : n;
     struct at at = b->at;
     int k = 0;
     for (; k < most && may_come(b, at, draft[k]); k++) {
@@ -119,7 +133,7 @@ static int rule_forced(void *ctx, int32_t *ids, int most)
 {
     const struct budget *b = ctx;
     if (b->at.where != CLOSING) {
-        return b->inner.ctx ? b->inner.forced(b->inner.ctx, ids, most) : 0;
+        return b->inner.ctx ? b->inner.ops->forced(b->inner.ctx, ids, most) : 0;
     }
     int n = 0;
     for (size_t i = (size_t)b->at.n; i < b->closer.n && n < most; i++) {
@@ -128,18 +142,12 @@ static int rule_forced(void *ctx, int32_t *ids, int most)
     return n;
 }
 
-static bool rule_complete(void *ctx)
-{
-    const struct budget *b = ctx;
-    return b->at.where == REST && b->inner.ctx && b->inner.complete(b->inner.ctx);
-}
-
 static void rule_take(void *ctx, int32_t id)
 {
     struct budget *b = ctx;
     b->at = step(b, b->at, id);
     if (b->inner.ctx) {
-        b->inner.take(b->inner.ctx, id);
+        b->inner.ops->take(b->inner.ctx, id);
     }
 }
 
@@ -147,44 +155,27 @@ static void rule_free(void *ctx)
 {
     struct budget *b = ctx;
     if (b->inner.ctx) {
-        b->inner.free(b->inner.ctx);
+        b->inner.ops->free(b->inner.ctx);
     }
     tok_ids_free(&b->closer);
     free(b->begins);
     free(b);
 }
 
-static bool is_blank_token(const char *p, size_t n)
+static void leave_out(struct budget *b, int32_t id)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (p[i] != ' ' && (p[i] < '\t' || p[i] > '\r')) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void find_beginnings(struct budget *b, const struct budget_opts *o)
-{
-    const int32_t n = (int32_t)tokenizer_size(o->tok);
-    b->n_begins = ((size_t)n + 31) / 32;
-    b->begins = mem_zalloc((b->n_begins + 1) * sizeof *b->begins);
-    for (int32_t id = 0; id < n; id++) {
-        size_t len = 0;
-        const char *p = tokenizer_bytes(o->tok, id, &len);
-        if (p && !is_blank_token(p, len) && !tokenizer_is_special(o->tok, id) && id != b->close) {
-            b->begins[id / 32] |= 1U << id % 32;
-        }
-    }
-    for (int i = 0; i < o->n_end; i++) {
-        if (o->end[i] >= 0 && o->end[i] < n) {
-            b->begins[o->end[i] / 32] &= ~(1U << o->end[i] % 32);
-        }
+    if (begins(b, id)) {
+        b->begins[id / 32] ^= 1U << id % 32;
     }
 }
 
 void budget_rule(const struct budget_opts *o, struct engine_form *form)
 {
+    static const struct engine_form_ops ops = {.row = rule_row,
+                                               .legal = rule_legal,
+                                               .forced = rule_forced,
+                                               .take = rule_take,
+                                               .free = rule_free};
     static const char tag[] = "</think>", closer[] = "\n</think>\n\n";
     const int32_t close = tokenizer_added_id(o->tok, tag, sizeof tag - 1);
     if (close < 0) {
@@ -196,12 +187,12 @@ void budget_rule(const struct budget_opts *o, struct engine_form *form)
     b->close = close;
     b->at = (struct at){o->thought > 0 ? THINKING : CLOSING, 0};
     tokenizer_encode(o->tok, closer, sizeof closer - 1, true, &b->closer);
-    find_beginnings(b, o);
-    *form = (struct engine_form){.ctx = b,
-                                 .row = rule_row,
-                                 .legal = rule_legal,
-                                 .forced = rule_forced,
-                                 .complete = rule_complete,
-                                 .take = rule_take,
-                                 .free = rule_free};
+    const uint32_t *all = words_begins(o->words, &b->n_begins);
+    b->begins = mem_array(b->n_begins + 1, sizeof *b->begins);
+    memcpy(b->begins, all, b->n_begins * sizeof *b->begins);
+    leave_out(b, close);
+    for (int i = 0; i < o->n_end; i++) {
+        leave_out(b, o->end[i]);
+    }
+    *form = (struct engine_form){.ctx = b, .ops = &ops};
 }

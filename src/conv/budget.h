@@ -1,6 +1,7 @@
 #ifndef QUASAR_CONV_BUDGET_H
 #define QUASAR_CONV_BUDGET_H
 
+#include "grammar/words.h"
 #include "sched/sched.h"
 #include "tokenizer/tokenizer.h"
 
@@ -12,8 +13,9 @@
  */
 struct budget_opts {
     const struct tokenizer *tok;
-    int thought;        /* tokens of it */
-    const int32_t *end; /* ids that end an answer */
+    struct words *words; /* of tok; borrowed */
+    int thought;         /* tokens of it */
+    const int32_t *end;  /* ids that end an answer */
     int n_end;
 };
 

@@ -42,6 +42,7 @@ struct conv_calls {
     const char *only;    /* CK_NAMED: the tool */
     const char *allowed; /* the names of those that may be called, a line break after each; NULL:
                             all */
+    const char *strict;  /* … of those whose calls are kept to their schemas; NULL: none */
     bool single;         /* at most one call */
 };
 

@@ -118,53 +118,52 @@ static enum grammar_kind kind_of(const struct conv_form *form)
     return GK_OBJECT;
 }
 
+/* The end of a compilation: what came of it is kept, and what is left out of it told. */
+static int compiled(struct forms *f, const uint8_t *digest, int rc, struct grammar *g,
+                    struct buf *notes, struct grammar **out)
+{
+    if (rc == 0) {
+        tell(notes);
+        keep(f, digest, g);
+        *out = g;
+    }
+    buf_free(notes);
+    return rc;
+}
+
 int forms_grammar(struct forms *f, const struct conv_form *form, struct grammar **out,
                   struct err *e)
 {
     const char kind[2] = {(char)form->kind, form->strict};
     uint8_t digest[SHA256_BYTES];
     digest_of(kind, sizeof kind, form->text ? form->text : "", form->n, digest);
-    struct grammar *g = look_up(f, digest);
-    int rc = 0;
-    if (!g) {
-        struct buf notes = BUF_INIT;
-        rc = grammar_compile(kind_of(form), form->text, form->n, form->strict, &g, &notes, e);
-        if (rc == 0) {
-            tell(&notes);
-            keep(f, digest, g);
-        }
-        buf_free(&notes);
+    *out = look_up(f, digest);
+    if (*out) {
+        return 0;
     }
-    if (rc == 0) {
-        *out = g;
-    }
-    return rc;
+    struct grammar *g = NULL;
+    struct buf notes = BUF_INIT;
+    const int rc = grammar_compile(kind_of(form), form->text, form->n, form->strict, &g, &notes, e);
+    return compiled(f, digest, rc, g, &notes, out);
 }
 
 int forms_calls(struct forms *f, const struct grammar_tools *t, struct grammar **out, struct err *e)
 {
     struct buf text = BUF_INIT, notes = BUF_INIT;
     uint8_t digest[SHA256_BYTES];
-    const char kind[3] = {'c', (char)t->dialect, (char)(t->several + 2 * t->opened)};
+    const char kind[5] = {'c', (char)t->dialect, (char)t->several, (char)t->from, (char)t->loose};
     buf_adds(&text, t->only ? t->only : "");
     buf_addc(&text, '\n');
     json_write_exact(t->tools, &text);
     digest_of(kind, sizeof kind, text.data, text.len, digest);
-    struct grammar *g = look_up(f, digest);
-    int rc = 0;
-    if (!g) {
-        rc = grammar_calls(t, &g, &notes, e);
-        if (rc == 0) {
-            tell(&notes);
-            keep(f, digest, g);
-        }
-    }
     buf_free(&text);
-    buf_free(&notes);
-    if (rc == 0) {
-        *out = g;
+    *out = look_up(f, digest);
+    if (*out) {
+        return 0;
     }
-    return rc;
+    struct grammar *g = NULL;
+    const int rc = grammar_calls(t, &g, &notes, e);
+    return compiled(f, digest, rc, g, &notes, out);
 }
 
 /* ---- tokens ---- */
@@ -191,8 +190,7 @@ static int token_encode(void *ctx, const char *p, size_t n, int32_t *ids, int mo
     return k;
 }
 
-/* One reference. */
-static struct words *words_of(struct forms *f, const struct tokenizer *tok)
+struct words *forms_words(struct forms *f, const struct tokenizer *tok)
 {
     pthread_mutex_lock(&f->lock);
     if (f->tok != tok) {
@@ -228,11 +226,6 @@ static int rule_forced(void *ctx, int32_t *ids, int most)
     return walk_forced(ctx, ids, most);
 }
 
-static bool rule_complete(void *ctx)
-{
-    return walk_complete(ctx);
-}
-
 static void rule_take(void *ctx, int32_t id)
 {
     walk_take(ctx, id);
@@ -243,25 +236,24 @@ static void rule_free(void *ctx)
     walk_free(ctx);
 }
 
-void forms_rule(struct forms *f, const struct tokenizer *tok, struct grammar *g, const int32_t *end,
-                int n_end, bool in_thought, bool may_call, struct engine_form *out)
+void forms_rule(struct forms *f, const struct form_walk *how, struct engine_form *out)
 {
+    static const struct engine_form_ops ops = {.row = rule_row,
+                                               .legal = rule_legal,
+                                               .forced = rule_forced,
+                                               .take = rule_take,
+                                               .free = rule_free};
     static const char opener[] = "<tool_call>";
-    struct walk_opts o = {.grammar = g,
-                          .words = words_of(f, tok),
-                          .end = end,
-                          .n_end = n_end,
-                          .in_thought = in_thought,
-                          .call_opener = -1};
-    if (may_call) {
-        o.call_opener = tokenizer_added_id(tok, opener, sizeof opener - 1);
-    }
-    *out = (struct engine_form){.ctx = walk_create(&o),
-                                .row = rule_row,
-                                .legal = rule_legal,
-                                .forced = rule_forced,
-                                .complete = rule_complete,
-                                .take = rule_take,
-                                .free = rule_free};
-    words_free(o.words);
+    const bool calls = how->may_call || how->between;
+    struct words *words = forms_words(f, how->tok);
+    const struct walk_opts o = {
+        .grammar = how->grammar,
+        .words = words,
+        .end = how->end,
+        .n_end = how->n_end,
+        .in_thought = how->in_thought,
+        .call_opener = calls ? tokenizer_added_id(how->tok, opener, sizeof opener - 1) : -1,
+        .between = how->between};
+    *out = (struct engine_form){.ctx = walk_create(&o), .ops = &ops};
+    words_free(words);
 }

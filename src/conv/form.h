@@ -9,6 +9,7 @@
 #include "conv/conv.h"
 #include "sched/sched.h"
 #include "grammar/grammar.h"
+#include "grammar/words.h"
 #include "tokenizer/tokenizer.h"
 
 /*
@@ -28,11 +29,21 @@ int forms_grammar(struct forms *f, const struct conv_form *form, struct grammar 
 int forms_calls(struct forms *f, const struct grammar_tools *t, struct grammar **out,
                 struct err *e);
 
-/* Makes the engine's rule of a grammar (its reference is kept by the caller): for a job with
- * these ends whose prompt leaves a thought open (in_thought) or not. tok must outlive it.
- * may_call: a call (<tool_call>) may come instead of what the grammar says. The rule is owned by
- * whoever gets it: free is called through it. */
-void forms_rule(struct forms *f, const struct tokenizer *tok, struct grammar *g, const int32_t *end,
-                int n_end, bool in_thought, bool may_call, struct engine_form *out);
+/* The tokens of tok, which must outlive them, as a tree; made once. One reference. */
+struct words *forms_words(struct forms *f, const struct tokenizer *tok);
+
+/* How a grammar is walked along an answer. */
+struct form_walk {
+    struct grammar *grammar;     /* borrowed */
+    const struct tokenizer *tok; /* outlives the rule */
+    const int32_t *end;          /* ids that end the answer; copied */
+    int n_end;
+    bool in_thought; /* the prompt leaves a thought open */
+    bool may_call;   /* a call (<tool_call>) may come instead of what the grammar says */
+    bool between;    /* the grammar is of a call: it holds behind each <tool_call>, and around the
+                        calls all may come */
+};
+/* Makes the engine's rule of it. It is owned by whoever gets it: free is called through it. */
+void forms_rule(struct forms *f, const struct form_walk *how, struct engine_form *out);
 
 #endif

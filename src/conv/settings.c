@@ -93,6 +93,7 @@ static void free_calls(struct settings *s)
 {
     free((char *)(uintptr_t)s->calls.only);
     free((char *)(uintptr_t)s->calls.allowed);
+    free((char *)(uintptr_t)s->calls.strict);
     s->calls = (struct conv_calls){.kind = CK_AUTO};
 }
 
@@ -101,6 +102,7 @@ void settings_calls(struct settings *s, const struct conv_calls *calls)
     struct conv_calls copy = *calls;
     copy.only = dup_or_null(calls->only);
     copy.allowed = dup_or_null(calls->allowed);
+    copy.strict = dup_or_null(calls->strict);
     free_calls(s);
     s->calls = copy;
 }

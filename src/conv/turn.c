@@ -12,7 +12,7 @@
 #include "base/jsonio.h"
 #include "base/mem.h"
 #include "base/log.h"
-#include "conv/budget.h"
+#include "conv/answerrule.h"
 #include "conv/chat.h"
 #include "conv/request.h"
 
@@ -382,79 +382,6 @@ static int make_prompt(struct chat *t, struct tok_ids *ids, struct prompt_shape 
     return rc < 0 ? rc : prompt_messages(p, u->messages, u->tools, &in->settings, ids, shape, e);
 }
 
-/* The tools that may be called: all, or those that the request allows. New reference. */
-static json_t *callable(const json_t *tools, const char *allowed)
-{
-    json_t *some = json_array();
-    size_t i = 0;
-    json_t *def = NULL;
-    json_array_foreach((json_t *)(uintptr_t)tools, i, def)
-    {
-        const json_t *fn = json_object_get(def, "function");
-        const char *name = json_string_value(json_object_get(fn ? fn : def, "name"));
-        const size_t n = name ? strlen(name) : 0;
-        bool may = !allowed;
-        for (const char *p = allowed; p && *p && !may; p += strcspn(p, "\n") + 1) {
-            may = strcspn(p, "\n") == n && memcmp(p, name ? name : "", n) == 0;
-        }
-        if (may) {
-            json_array_append(some, def);
-        }
-    }
-    return some;
-}
-
-/* The grammar of the calls that must come; *out NULL: it cannot be had, and they are only begun. */
-static void calls_grammar(struct chat *t, const struct settings *set, struct grammar **out)
-{
-    struct err e = ERR_INIT;
-    json_t *some = callable(t->turn.tools, set->calls.allowed);
-    const struct grammar_tools g = {.tools = some,
-                                    .only = set->calls.only,
-                                    .dialect = GD_XML,
-                                    .several = false,
-                                    .opened = true};
-    if (forms_calls(t->conv->forms, &g, out, &e) < 0) {
-        log_line(LOG_WARN, "a tool call is not kept to its schema: %s", e.msg);
-        *out = NULL;
-    }
-    json_decref(some);
-}
-
-/* The rule of the form that the answer is to have: calls that must come; or what was asked for,
- * where with tools a call may come instead. A thought with a budget is a part of it. */
-static int answer_form(struct chat *t, const struct prompt_shape *shape, struct engine_form *out,
-                       struct err *e)
-{
-    const struct turn *u = &t->turn;
-    const struct conv *c = t->conv;
-    const struct settings *set = &u->in->settings;
-    const struct engine_info *info = sched_info(c->sched);
-    const bool call = shape->opens_call;
-    struct grammar *g = NULL;
-    int rc = 0;
-    if (call) {
-        calls_grammar(t, set, &g);
-    } else if (set->form.kind != CF_NONE) {
-        rc = settings_check(set, e);
-        rc = rc < 0 ? rc : forms_grammar(c->forms, &set->form, &g, e);
-    }
-    if (rc == 0 && g) {
-        forms_rule(c->forms, c->prompt.tok, g, info->eos, info->n_eos, shape->opens_thought,
-                   !call && json_array_size(u->tools) > 0, out);
-    }
-    grammar_free(g);
-    const int room = info->ctx - u->total;
-    const int most = set->max_tokens > 0 && set->max_tokens < room ? set->max_tokens : room;
-    const int budget = shape->opens_thought ? budget_fit(set->think_budget, most) : -1;
-    if (rc == 0 && budget >= 0) {
-        const struct budget_opts o = {
-            .tok = c->prompt.tok, .thought = budget, .end = info->eos, .n_end = info->n_eos};
-        budget_rule(&o, out);
-    }
-    return rc;
-}
-
 static int submit(struct chat *t, const struct tok_ids *ids, const struct prompt_shape *shape,
                   struct err *e)
 {
@@ -465,7 +392,15 @@ static int submit(struct chat *t, const struct tok_ids *ids, const struct prompt
     const struct settings *set = &u->in->settings;
     u->draw = settings_draw(set, sched_defaults(c->sched));
     u->rules = settings_rules(set, sched_defaults(c->sched));
-    int rc = answer_form(t, shape, &u->rules.form, e);
+    const struct answer_ask ask = {.set = set,
+                                   .tools = u->tools,
+                                   .tok = c->prompt.tok,
+                                   .end = info->eos,
+                                   .n_end = info->n_eos,
+                                   .room = info->ctx - u->total,
+                                   .opens_thought = shape->opens_thought,
+                                   .opens_call = shape->opens_call};
+    int rc = answer_rule(c->forms, &ask, &u->rules.form, e);
     if (rc < 0) {
         return rc;
     }
@@ -530,7 +465,7 @@ static void turn_begin(struct chat *t)
     plain = plain || (set->form.kind != CF_NONE && !shape.opens_thought);
     if (rc == 0) {
         const bool call = shape.opens_call;
-        json_t *some = u->tools ? callable(u->tools, set->calls.allowed) : NULL;
+        json_t *some = u->tools ? answer_tools(u->tools, set->calls.allowed) : NULL;
         const struct split_opts o = {.plain = plain,
                                      .opens_thought = shape.opens_thought,
                                      .stops = (const char *const *)set->stop,

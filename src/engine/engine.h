@@ -343,9 +343,8 @@ struct engine_bias {
 };
 /* What may come next beyond all that can be said with lists of ids: the form of an answer, such
  * as a JSON schema, as something that walks along with the tokens. Called by the engine's thread,
- * but free, which is called once, by whoever frees the rules. ctx NULL: there is none. */
-struct engine_form {
-    void *ctx;
+ * but free, which is called once, by whoever frees the rules. */
+struct engine_form_ops {
     /* Sets in allow[n_words] the bits of the ids that may follow what was taken and then n
      * drafts; no bit: there is none. */
     void (*row)(void *ctx, const int32_t *draft, int n, uint32_t *allow, size_t n_words);
@@ -353,10 +352,12 @@ struct engine_form {
     int (*legal)(void *ctx, const int32_t *draft, int n);
     /* Ids that are likely because only one text can come: at most `most`, returns how many. */
     int (*forced)(void *ctx, int32_t *ids, int most);
-    /* Whether nothing but an end may come. */
-    bool (*complete)(void *ctx);
     void (*take)(void *ctx, int32_t id);
     void (*free)(void *ctx);
+};
+struct engine_form {
+    void *ctx; /* NULL: there is none */
+    const struct engine_form_ops *ops;
 };
 struct engine_rules {
     float repetition;          /* 0 or 1: none; else above 0 */

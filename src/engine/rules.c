@@ -234,7 +234,7 @@ void rules_free(struct rules *r)
         free(r->over);
         free(r->mask);
         if (r->form.ctx) {
-            r->form.free(r->form.ctx);
+            r->form.ops->free(r->form.ctx);
         }
         free(r);
     }
@@ -247,7 +247,7 @@ void rules_take(struct rules *r, int32_t id)
     }
     r->taken++;
     if (r->form.ctx) {
-        r->form.take(r->form.ctx, id);
+        r->form.ops->take(r->form.ctx, id);
     }
     remember(r, id);
     if (r->counting && id >= 0 && id < r->vocab) {
@@ -264,12 +264,12 @@ int rules_taken(const struct rules *r)
 
 int rules_legal(const struct rules *r, const int32_t *draft, int n)
 {
-    return r && r->form.ctx ? r->form.legal(r->form.ctx, draft, n) : n;
+    return r && r->form.ctx ? r->form.ops->legal(r->form.ctx, draft, n) : n;
 }
 
 int rules_forced(const struct rules *r, int32_t *ids, int most)
 {
-    return r && r->form.ctx && most > 0 ? r->form.forced(r->form.ctx, ids, most) : 0;
+    return r && r->form.ctx && most > 0 ? r->form.ops->forced(r->form.ctx, ids, most) : 0;
 }
 
 /* ---- one row ---- */
@@ -281,7 +281,7 @@ static uint32_t *mask_of(const struct rules *r, const int32_t *draft, int n)
         return r->allow;
     }
     uint32_t *m = r->mask + (size_t)n * r->words;
-    r->form.row(r->form.ctx, draft, n, m, r->words);
+    r->form.ops->row(r->form.ctx, draft, n, m, r->words);
     for (size_t i = 0; r->allow && i < r->words; i++) {
         m[i] &= r->allow[i];
     }

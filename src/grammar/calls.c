@@ -10,7 +10,8 @@
 #include "grammar/inside.h"
 #include "grammar/schema.h"
 
-#define CALLS_MOST 32 /* of one answer */
+#define CALLS_MOST  32 /* of one answer */
+#define VALUE_DEPTH 16 /* references and alternatives around a value */
 
 static const char value_end[] = "\n</parameter>";
 
@@ -64,32 +65,81 @@ static bool is_text(const json_t *v)
     return word && strcmp(word, "string") == 0;
 }
 
-static node choices(struct calls *k, const json_t *list)
+/* What bounds a text; only the model keeps it where texts are written as they are. */
+static node free_value(struct calls *k, struct schema *c, const json_t *v)
 {
-    const size_t n = json_array_size(list);
-    struct node_text *t = mem_array(n + 1, sizeof *t);
-    size_t some = 0;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_array_get(list, i);
-        if (json_is_string(v)) {
-            t[some++] = (struct node_text){json_string_value(v), json_string_length(v)};
+    static const char *const bounds[] = {"pattern", "format", "minLength", "maxLength"};
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        if (json_object_get(v, bounds[i])) {
+            schema_left_out(c, bounds[i]);
         }
     }
-    const node all = nodes_texts(k->x, t, some);
-    free(t);
-    return nodes_seq(k->x, all, nodes_str(k->x, value_end));
+    return k->text;
 }
 
-/* A value with value_end. */
-static node value(struct calls *k, struct schema *c, const json_t *v)
+static node json_value(struct calls *k, struct schema *c, const json_t *v)
 {
-    const json_t *list = json_object_get(v, "enum");
-    if (is_text(v)) {
-        return json_is_array(list) ? choices(k, list) : k->text;
-    }
     const node json = schema_node(c, v);
     const bool any = json == c->s.value; /* of which nobody knows how it is written */
     return any ? k->text : nodes_seq(k->x, json, nodes_str(k->x, value_end));
+}
+
+/* One of a list, of the type of v. */
+static node choices(struct calls *k, struct schema *c, const json_t *v, const json_t *list)
+{
+    const size_t n = json_array_size(list);
+    json_t *type = json_object_get(v, "type");
+    struct node_text *t = mem_array(n + 1, sizeof *t);
+    size_t some = 0;
+    node all = NODE_FAIL;
+    for (size_t i = 0; i < n; i++) {
+        json_t *one = json_array_get(list, i);
+        if (!json_is_string(one)) {
+            json_t *only = json_pack("{s:[O], s:O*}", "enum", one, "type", type);
+            json_array_append_new(c->kept, only);
+            all = nodes_alt(k->x, all, json_value(k, c, only));
+        } else if (!type || is_text(v)) {
+            t[some++] = (struct node_text){json_string_value(one), json_string_length(one)};
+        }
+    }
+    const node texts = nodes_seq(k->x, nodes_texts(k->x, t, some), nodes_str(k->x, value_end));
+    free(t);
+    return nodes_alt(k->x, all, texts);
+}
+
+/* A value with value_end: texts as they are, all else as JSON. */
+static node value(struct calls *k, struct schema *c, const json_t *v, int depth)
+{
+    static const char *const parts[] = {"anyOf", "oneOf", "allOf"};
+    const json_t *list = json_object_get(v, "enum");
+    json_t *one = json_object_get(v, "const");
+    if (depth > VALUE_DEPTH) {
+        return k->text;
+    }
+    if (json_object_get(v, "$ref")) {
+        const json_t *target = schema_target(c, v);
+        return target ? value(k, c, target, depth + 1) : NODE_FAIL;
+    }
+    if (one) {
+        json_t *only = json_pack("[O]", one);
+        json_array_append_new(c->kept, only);
+        list = only;
+    }
+    if (json_is_array(list)) {
+        return choices(k, c, v, list);
+    }
+    const bool bare = !json_object_get(v, "type") && !json_object_get(v, "properties");
+    for (size_t p = 0; p < 3 && bare; p++) {
+        const json_t *all = json_object_get(v, parts[p]);
+        node any = NODE_FAIL;
+        for (size_t i = 0; i < json_array_size(all) && (p < 2 || json_array_size(all) == 1); i++) {
+            any = nodes_alt(k->x, any, value(k, c, json_array_get(all, i), depth + 1));
+        }
+        if (any != NODE_FAIL) {
+            return any;
+        }
+    }
+    return is_text(v) ? free_value(k, c, v) : json_value(k, c, v);
 }
 
 static node parameter(struct calls *k, node name, node val)
@@ -119,6 +169,7 @@ static node unnamed(struct calls *k, const json_t *schema)
         return NODE_EMPTY;
     }
     struct char_set s = {0};
+    char_set_add(&s, '-', '.');
     char_set_add(&s, '0', '9');
     char_set_add(&s, 'A', 'Z');
     char_set_add(&s, '_', '_');
@@ -142,7 +193,7 @@ static node xml_arguments(struct calls *k, struct schema *c, const json_t *schem
     json_t *v = NULL;
     json_object_foreach((json_t *)(uintptr_t)properties, key, v)
     {
-        const node p = parameter(k, nodes_str(k->x, key), value(k, c, v));
+        const node p = parameter(k, nodes_str(k->x, key), value(k, c, v, 0));
         part[i++] = required(schema, key) ? p : nodes_opt(k->x, p);
     }
     while (i > 0) {
@@ -155,17 +206,18 @@ static node xml_arguments(struct calls *k, struct schema *c, const json_t *schem
 /* ---- calls ---- */
 
 /* One call of a tool, behind "<tool_call>\n" and up to its end. */
-static int one_call(struct calls *k, const json_t *f, enum grammar_dialect dialect, node *out)
+static int one_call(struct calls *k, const json_t *f, const struct grammar_tools *t, node *out)
 {
     struct nodes *x = k->x;
     const char *name = json_string_value(json_object_get(f, "name"));
     json_t *given = json_object_get(f, "parameters");
-    json_t *schema = json_is_object(given) && json_object_size(given) > 0
+    const bool loose = t->loose && !json_is_true(json_object_get(f, "strict"));
+    json_t *schema = !loose && json_is_object(given) && json_object_size(given) > 0
                          ? json_incref(given)
                          : json_pack("{s:s}", "type", "object");
     struct schema c;
     schema_init(&c, x, schema, false, k->notes, k->e);
-    if (dialect == GD_XML) {
+    if (t->dialect == GD_XML) {
         const node head =
             nodes_seq3(x, nodes_str(x, "<function="), nodes_str(x, name), nodes_str(x, ">\n"));
         *out = nodes_seq3(x, head, xml_arguments(k, &c, schema),
@@ -194,7 +246,7 @@ static int all_tools(struct calls *k, const struct grammar_tools *t, node *out)
         if (!name || (t->only && strcmp(name, t->only) != 0)) {
             continue;
         }
-        rc = one_call(k, f, t->dialect, &one);
+        rc = one_call(k, f, t, &one);
         *out = nodes_alt(k->x, *out, one);
     }
     if (rc == 0 && *out == NODE_FAIL) {
@@ -216,8 +268,10 @@ int grammar_calls(const struct grammar_tools *t, struct grammar **out, struct bu
         nodes_free(x);
         return rc;
     }
-    const node open = nodes_str(x, "<tool_call>\n");
-    node all = t->opened ? call : nodes_seq(x, open, call);
+    static const char *const before[] = {
+        [GF_START] = "<tool_call>\n", [GF_TAG] = "\n", [GF_LINE] = ""};
+    const node open = nodes_str(x, before[GF_START]);
+    node all = nodes_seq(x, nodes_str(x, before[t->from]), call);
     if (t->several) {
         const node next = nodes_seq3(x, nodes_byte(x, '\n'), open, call);
         all = nodes_seq(x, all, nodes_rep(x, next, 0, CALLS_MOST - 1));

@@ -37,14 +37,19 @@ int grammar_compile(enum grammar_kind kind, const char *p, size_t n, bool strict
  *   <tool_call>\n{"name": "NAME", "arguments": {…}}\n</tool_call> */
 enum grammar_dialect { GD_XML, GD_JSON };
 
+/* What of a call stands before the text of the grammar: nothing; <tool_call>; that and its line
+ * break. */
+enum grammar_from { GF_START, GF_TAG, GF_LINE };
+
 /* Which calls. tools: an array of definitions as in requests ({"type": "function", "function":
- * {"name", "parameters", …}}); borrowed. */
+ * {"name", "parameters", "strict", …}}); borrowed. */
 struct grammar_tools {
     const json_t *tools;
     const char *only; /* the one to be called; NULL: any */
     enum grammar_dialect dialect;
     bool several; /* more calls may follow the first, a line break between */
-    bool opened;  /* the prompt ends with <tool_call>\n: it is not said again */
+    bool loose;   /* the arguments of tools that are not "strict" may be any */
+    enum grammar_from from;
 };
 
 /* The automaton of an answer that is calls of these tools and nothing else, with arguments by

@@ -126,9 +126,32 @@ static bool is_zero(const struct dec *d)
     return d->n == 1 && d->whole[0] == '0' && d->m == 0;
 }
 
-/* From the shortest text that reads back as the number. False: it has too many digits. */
-static bool read_dec(const json_t *v, bool open, struct dec *out)
+bool number_is_wide(const json_t *v)
 {
+    return json_is_real(v) && fabs(json_real_value(v)) >= 0x1p63;
+}
+
+int number_compare(const json_t *a, const json_t *b)
+{
+    if (json_is_integer(a) && json_is_integer(b)) {
+        const json_int_t x = json_integer_value(a), y = json_integer_value(b);
+        return (x > y) - (x < y);
+    }
+    const double x = json_number_value(a), y = json_number_value(b);
+    return (x > y) - (x < y);
+}
+
+/* From the shortest text that reads back as the number; of one that is wide the nearest that is
+ * not, and a little more. lower: the bound is the lower one. */
+static void read_dec(const json_t *v, bool open, bool lower, struct dec *out)
+{
+    if (number_is_wide(v)) {
+        *out = (struct dec){.there = true,
+                            .negative = json_real_value(v) < 0,
+                            .n = 19,
+                            .whole = "9223372036854775807"};
+        return;
+    }
     char s[64], all[40];
     int exponent = 0, n = 0;
     *out = (struct dec){.there = false, .open = open};
@@ -158,10 +181,11 @@ static bool read_dec(const json_t *v, bool open, struct dec *out)
     while (n > 1 && all[n - 1] == '0') {
         n--;
     }
-    if (exponent > 40 || exponent < -20) {
-        return false;
-    }
     out->there = true;
+    if (exponent < -OPEN) { /* nothing has so many digits that it lies between this and 0 */
+        *out = (struct dec){.there = true, .n = 1, .whole = "0", .open = out->negative != lower};
+        return;
+    }
     for (int i = exponent < 0 ? exponent : 0; i < (n > exponent ? n : exponent); i++) {
         const char c = i >= 0 && i < n ? all[i] : '0';
         if (i < exponent) {
@@ -177,7 +201,6 @@ static bool read_dec(const json_t *v, bool open, struct dec *out)
         out->m--;
     }
     out->negative = out->negative && !is_zero(out);
-    return true;
 }
 
 /* ---- fractions ---- */
@@ -294,10 +317,10 @@ node number_node(struct nodes *x, const struct number_bounds *b, bool integer)
     const struct dec none = {.there = false};
     const struct dec zero = {.there = true, .n = 1, .whole = "0"};
     if (b->lo) {
-        (void)read_dec(b->lo, b->lo_open, &lo);
+        read_dec(b->lo, b->lo_open, true, &lo);
     }
     if (b->hi) {
-        (void)read_dec(b->hi, b->hi_open, &hi);
+        read_dec(b->hi, b->hi_open, false, &hi);
     }
     node all = NODE_FAIL;
     if (!hi.there || !hi.negative) {
@@ -310,5 +333,5 @@ node number_node(struct nodes *x, const struct number_bounds *b, bool integer)
         const node less = magnitudes(x, &least, lo.there ? &lo : &none, integer);
         all = nodes_alt(x, all, nodes_seq(x, nodes_byte(x, '-'), less));
     }
-    return integer || lo.there || hi.there ? all : nodes_seq(x, all, nodes_opt(x, exponent(x)));
+    return integer || b->lo || b->hi ? all : nodes_seq(x, all, nodes_opt(x, exponent(x)));
 }

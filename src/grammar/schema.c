@@ -202,18 +202,22 @@ static node number(struct schema *c, const json_t *v, bool integer)
     }
     if (json_is_boolean(lo)) {
         b.lo_open = json_is_true(lo);
-    } else if (lo && (!b.lo || json_number_value(lo) >= json_number_value(b.lo))) {
+    } else if (lo && (!b.lo || number_compare(lo, b.lo) >= 0)) {
         b.lo = lo;
         b.lo_open = true;
     }
     if (json_is_boolean(hi)) {
         b.hi_open = json_is_true(hi);
-    } else if (hi && (!b.hi || json_number_value(hi) <= json_number_value(b.hi))) {
+    } else if (hi && (!b.hi || number_compare(hi, b.hi) <= 0)) {
         b.hi = hi;
         b.hi_open = true;
     }
     b.lo = json_is_number(b.lo) ? b.lo : NULL;
     b.hi = json_is_number(b.hi) ? b.hi : NULL;
+    if ((number_is_wide(b.lo) && json_real_value(b.lo) > 0) ||
+        (number_is_wide(b.hi) && json_real_value(b.hi) < 0)) {
+        return schema_wrong(c, QE_USAGE, "a bound beyond 64 bits cannot be kept exactly");
+    }
     if (step && !(integer && json_number_value(step) == 1)) {
         schema_left_out(c, "multipleOf");
     }
@@ -308,6 +312,9 @@ static node literals(struct schema *c, const json_t *list, int types)
         const json_t *v = json_array_get(list, i);
         if (!is_type(v, types)) {
             continue;
+        }
+        if (number_is_wide(v)) {
+            schema_wrong(c, QE_USAGE, "a number beyond 64 bits cannot be kept exactly");
         }
         const char *p = json_string_value(v);
         bool usual = p != NULL;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grammar/number.h"
+
 #define FOLLOW_MOST  64  /* references to references */
 #define PRODUCT_MOST 256 /* alternatives of both */
 
@@ -239,12 +241,10 @@ static json_t *keyword(struct schema *c, const char *key, const json_t *p, const
         return product(c, p, q);
     }
     if (is_any(key, largest, 5) && json_is_number(p) && json_is_number(q)) {
-        return json_incref(
-            (json_t *)(uintptr_t)(json_number_value(p) >= json_number_value(q) ? p : q));
+        return json_incref((json_t *)(uintptr_t)(number_compare(p, q) >= 0 ? p : q));
     }
     if (is_any(key, least, 5) && json_is_number(p) && json_is_number(q)) {
-        return json_incref(
-            (json_t *)(uintptr_t)(json_number_value(p) <= json_number_value(q) ? p : q));
+        return json_incref((json_t *)(uintptr_t)(number_compare(p, q) <= 0 ? p : q));
     }
     if (is_any(key, nested, 3)) {
         return json_is_false(p) || json_is_false(q) ? json_false() : both(p, q);

@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "grammar/regex.h"
 
+#define COUNTED_MOST 65536 /* members by numbers of those before them */
+
 struct member {
     node pair;
     bool required;
@@ -72,6 +74,35 @@ static void named(struct schema *c, const json_t *v, struct object *o)
             add_member(c, o, name, rest ? rest : any, true);
         }
     }
+}
+
+/* Names that are all known, where the schema names no members: members of its own, none of which
+ * must be there. Whether it is so. */
+static bool named_by_list(struct schema *c, const json_t *v, struct object *o)
+{
+    const json_t *names = json_object_get(v, "propertyNames"),
+                 *list = json_object_get(names, "enum");
+    const json_t *rest = json_object_get(v, "additionalProperties");
+    bool is = o->n == 0 && json_array_size(list) > 0 && !json_object_get(v, "patternProperties");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        is = is && json_is_string(json_array_get(list, i));
+    }
+    if (!is) {
+        return false;
+    }
+    free(o->member);
+    o->member = mem_array(json_array_size(list), sizeof *o->member);
+    json_t *any = json_true(), *seen = json_object();
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (!json_object_get(seen, name)) {
+            add_member(c, o, name, rest ? rest : any, false);
+            json_object_set_new(seen, name, json_true());
+        }
+    }
+    json_decref(seen);
+    o->more = NODE_FAIL;
+    return true;
 }
 
 static node by_patterns(struct schema *c, const json_t *patterns)
@@ -160,62 +191,67 @@ static node unnamed(struct schema *c, const json_t *v)
     return syntax_pair(&c->s, name, value);
 }
 
-/* So many of what may come more, each behind a comma but the first. */
-static node rest_of(struct schema *c, const struct object *o, bool first)
-{
-    struct nodes *x = c->s.x;
-    const node next = nodes_seq(x, c->s.comma, o->more);
-    if (o->more == NODE_FAIL || !first) {
-        return o->n == 0 && o->least > 0 ? NODE_FAIL : nodes_rep(x, next, 0, REP_ANY);
-    }
-    if (o->n > 0) {
-        return nodes_opt(x, nodes_seq(x, o->more, nodes_rep(x, next, 0, REP_ANY)));
-    }
-    if (o->most == 0 || o->most < o->least) {
-        return o->least > 0 ? NODE_FAIL : NODE_EMPTY;
-    }
-    const int32_t most = o->most == REP_ANY ? REP_ANY : o->most - 1;
-    const node some =
-        nodes_seq(x, o->more, nodes_rep(x, next, o->least > 0 ? o->least - 1 : 0, most));
-    return o->least > 0 ? some : nodes_opt(x, some);
-}
+/* ---- members, one after the other ---- */
 
-/* From the last member to the first: what may come when one before was there, and when not. */
-static node all_members(struct schema *c, const struct object *o)
+/* Behind the named members: those that have no name, and the end. */
+static node tail(struct schema *c, const struct object *o, int32_t before)
 {
     struct nodes *x = c->s.x;
     const node close = nodes_seq(x, c->s.space, nodes_byte(x, '}'));
-    node behind = nodes_seq(x, o->n > 0 ? rest_of(c, o, false) : NODE_EMPTY, close);
-    node first = nodes_seq(x, rest_of(c, o, true), close);
-    if (o->n == 0 || o->more == NODE_FAIL) {
-        first = o->n == 0 ? first : nodes_byte(x, '}');
+    const node next = nodes_seq(x, c->s.comma, o->more);
+    const int32_t owed = o->least > before ? o->least - before : 0;
+    const int32_t room = o->most == REP_ANY ? REP_ANY : o->most > before ? o->most - before : 0;
+    if (before > 0) {
+        return owed > room ? NODE_FAIL : nodes_seq(x, nodes_rep(x, next, owed, room), close);
     }
-    for (size_t i = o->n; i-- > 0;) {
+    const node none = owed > 0 ? NODE_FAIL : nodes_byte(x, '}');
+    if (room == 0 || owed > room) {
+        return none;
+    }
+    const node more =
+        nodes_rep(x, next, owed > 0 ? owed - 1 : 0, room == REP_ANY ? room : room - 1);
+    return nodes_alt(x, none, nodes_seq3(x, o->more, more, close));
+}
+
+/* From the last member to the first, for each number of members that may be before. */
+static node all_members(struct schema *c, const struct object *o)
+{
+    struct nodes *x = c->s.x;
+    const bool bounded = o->most != REP_ANY;
+    const int32_t kept = bounded ? o->most : o->least, n = (int32_t)o->n;
+    const int32_t most = kept < 1 ? 1 : kept > n ? n : kept;
+    node *next = mem_array((size_t)most + 1, sizeof *next);
+    for (int32_t k = 0; k <= most; k++) {
+        next[k] = tail(c, o, k);
+    }
+    for (int32_t i = n; i-- > 0;) {
         const struct member *m = &o->member[i];
-        const node with = nodes_seq3(x, c->s.comma, m->pair, behind);
-        const node begin = nodes_seq(x, m->pair, behind);
-        behind = m->required ? with : nodes_alt(x, with, behind);
-        first = m->required ? begin : nodes_alt(x, begin, first);
+        for (int32_t k = 0; k <= most; k++) { /* row k needs k and k + 1 of the one behind it */
+            const bool may = !bounded || k < o->most;
+            const node behind = next[k < most ? k + 1 : most];
+            const node with =
+                may ? nodes_seq3(x, k > 0 ? c->s.comma : NODE_EMPTY, m->pair, behind) : NODE_FAIL;
+            next[k] = m->required ? with : nodes_alt(x, with, next[k]);
+        }
     }
+    const node first = next[0];
+    free(next);
     return nodes_seq3(x, nodes_byte(x, '{'), c->s.space, first);
 }
 
+/* Bounds of the number of members, which cost a row for each. */
 static void count_members(struct schema *c, const json_t *v, struct object *o)
 {
-    size_t required = 0;
     o->least = schema_bound(c, v, "minProperties", 0);
     o->most = schema_bound(c, v, "maxProperties", REP_ANY);
-    for (size_t i = 0; i < o->n; i++) {
-        required += o->member[i].required;
+    if (o->more == NODE_FAIL && o->most != REP_ANY && (size_t)o->most >= o->n) {
+        o->most = REP_ANY; /* there are no more */
     }
-    if (o->n == 0) {
-        return; /* they are counted */
-    }
-    if ((size_t)o->least > required) {
-        schema_left_out(c, "minProperties");
-    }
-    if (o->most != REP_ANY && (o->more != NODE_FAIL || (size_t)o->most < o->n)) {
-        schema_left_out(c, "maxProperties");
+    const int32_t rows = o->most == REP_ANY ? o->least : o->most;
+    if (rows > 0 && o->n > COUNTED_MOST / (size_t)rows && o->n > COUNTED_MOST / o->n) {
+        schema_left_out(c, o->most == REP_ANY ? "minProperties" : "maxProperties");
+        o->least = 0;
+        o->most = REP_ANY;
     }
 }
 
@@ -225,7 +261,9 @@ node schema_object(struct schema *c, const json_t *v)
                         json_array_size(json_object_get(v, "required"));
     struct object o = {.member = mem_array(most + 1, sizeof *o.member)};
     named(c, v, &o);
-    o.more = c->rc == 0 ? unnamed(c, v) : NODE_FAIL;
+    if (c->rc == 0 && !named_by_list(c, v, &o)) {
+        o.more = unnamed(c, v);
+    }
     count_members(c, v, &o);
     const node n = c->rc < 0 ? NODE_FAIL : all_members(c, &o);
     free(o.member);

@@ -142,10 +142,11 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Names are written in one way, so that equal ones are equal bytes. */
+/* Names are written in one way, so that equal ones are equal bytes; none has a zero, which many
+ * readers of JSON do not take there. */
 static node name_text(struct nodes *x)
 {
-    return nodes_rep(x, chars_range(x, 0, CHAR_MAX_CODE, CHARS_JSON), 0, REP_ANY);
+    return nodes_rep(x, chars_range(x, 1, CHAR_MAX_CODE, CHARS_JSON), 0, REP_ANY);
 }
 
 /* What may follow the first `at` bytes, which n sorted keys share, up to the quote. */
@@ -155,6 +156,7 @@ static node other(struct syntax *s, const char *const *keys, size_t n, size_t at
     struct char_set rest = {0};
     bool whole = false; /* one of the keys ends here */
     node all = NODE_FAIL;
+    char_set_add(&rest, 0, 0);
     for (size_t i = 0; i < n;) {
         const size_t len = strlen(keys[i]);
         size_t next = at;

@@ -35,6 +35,9 @@ struct words {
     /* [n] characters of each id whose bytes are whole ones that a JSON string has as they are,
      * and is not added; 0: it is not plain */
     uint16_t *plain;
+    uint32_t *begins; /* words_begins */
+    int32_t *quoted;  /* ids that have a quote and are not added, n_quoted */
+    int32_t n_quoted;
 
     pthread_mutex_t lock; /* of what follows */
     uint32_t *thought[THOUGHT_LEN];

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/mem.h"
 #include "grammar/inside.h"
 #include "grammar/tree.h"
@@ -18,7 +17,7 @@
 enum phase {
     WP_THOUGHT,
     WP_ANSWER,
-    WP_FREE, /* a call, which nobody judges */
+    WP_FREE, /* a call, which nobody judges; or what is around calls */
     WP_OVER
 };
 
@@ -37,11 +36,14 @@ struct walk {
     int32_t *end;
     int n_end;
     int32_t call_opener;
+    bool between;
     struct spot at;
-    bool begun;      /* at.state is known */
-    bool failed;     /* there was no room for its states, or it took what may not be */
-    bool lines;      /* the answer has line breaks */
-    struct buf text; /* the answer, where names must not come twice */
+    bool begun;               /* at.state is known */
+    bool failed;              /* there was no room for its states, or it took what may not be */
+    bool lines;               /* the answer has line breaks */
+    struct twice names, then; /* where they must not come twice: of the answer; behind drafts */
+    uint32_t *row;            /* [n_row], used while one is made */
+    size_t n_row;
     struct walk *next, **prev;
 };
 
@@ -58,7 +60,11 @@ struct walk *walk_create(const struct walk_opts *o)
         memcpy(w->end, o->end, (size_t)o->n_end * sizeof *w->end);
     }
     w->call_opener = o->call_opener;
-    w->at = (struct spot){.phase = o->in_thought ? WP_THOUGHT : WP_ANSWER, .fresh = true};
+    w->between = o->between;
+    w->at = (struct spot){.phase = o->in_thought ? WP_THOUGHT
+                                   : o->between  ? WP_FREE
+                                                 : WP_ANSWER,
+                          .fresh = !o->between};
     pthread_mutex_lock(&w->g->lock);
     w->next = w->g->walks;
     w->prev = &w->g->walks;
@@ -83,7 +89,9 @@ void walk_free(struct walk *w)
     pthread_mutex_unlock(&w->g->lock);
     grammar_free(w->g);
     words_free(w->words);
-    buf_free(&w->text);
+    twice_fini(&w->names);
+    twice_fini(&w->then);
+    free(w->row);
     free(w->end);
     free(w);
 }
@@ -224,6 +232,10 @@ static bool step_bytes(struct walk *w, struct spot *s, const char *p, size_t n)
         const int c = (unsigned char)p[i];
         if (s->phase == WP_THOUGHT) {
             s->k = thought_step(s->k, c);
+            if (s->k == THOUGHT_LEN && w->between) {
+                s->phase = WP_FREE;
+                return true;
+            }
             if (s->k == THOUGHT_LEN) {
                 s->phase = WP_ANSWER;
                 s->state = auto_start(w->g->a, w->g->gap);
@@ -237,13 +249,36 @@ static bool step_bytes(struct walk *w, struct spot *s, const char *p, size_t n)
             return false;
         }
     }
+    if (w->between && s->phase == WP_ANSWER && auto_over(w->g->a, s->state)) {
+        s->phase = WP_FREE; /* the call is whole */
+    }
     return true;
+}
+
+/* Around calls, where all may come. */
+static void step_between(struct walk *w, struct spot *s, int32_t id)
+{
+    if (is_end(w, id)) {
+        s->phase = WP_OVER;
+    } else if (s->phase == WP_FREE && id == w->call_opener) {
+        s->phase = WP_ANSWER;
+        s->state = auto_start(w->g->a, w->g->root);
+        s->last = '>';
+    } else if (s->phase == WP_THOUGHT && id < w->words->n) {
+        size_t n = 0;
+        const char *p = words_bytes(w->words, id, &n);
+        (void)step_bytes(w, s, p, n);
+    }
 }
 
 static bool step(struct walk *w, struct spot *s, int32_t id)
 {
     if (id < 0) {
         return false;
+    }
+    if (w->between && s->phase != WP_ANSWER) {
+        step_between(w, s, id);
+        return true;
     }
     if (is_end(w, id)) {
         const bool may = s->phase == WP_FREE || s->phase == WP_OVER ||
@@ -293,47 +328,55 @@ static void copy(uint32_t *allow, size_t n_words, const struct words *w, const u
     memcpy(allow, from, (n_words < w->n_words ? n_words : w->n_words) * sizeof *allow);
 }
 
-static void add_text(struct walk *w, int32_t id)
+static void take_names(struct walk *w, struct twice *t, int32_t id)
 {
     if (id >= 0 && id < w->words->n && !is_end(w, id)) {
         size_t n = 0;
         const char *p = words_bytes(w->words, id, &n);
-        buf_add(&w->text, p, n);
+        (void)twice_take(t, p, n);
     }
 }
 
 /* Takes away the ids that would end a name which its object has already, unless nothing would be
- * left then. The drafts are behind the text while it is looked at. */
+ * left then. */
 static void not_twice(struct walk *w, const int32_t *draft, int n, uint32_t *allow, size_t n_words)
 {
     const struct words *v = w->words;
-    const size_t before = w->text.len;
+    bool any = false, left = false;
+    twice_copy(&w->then, &w->names);
     for (int i = 0; i < n; i++) {
-        add_text(w, draft[i]);
+        take_names(w, &w->then, draft[i]);
     }
-    struct twice t;
-    twice_scan(&t, w->text.data ? w->text.data : "", w->text.len);
-    bool left = false;
-    for (int take = 0; take < 2 && t.n > 0 && (take == 0 || left); take++) {
-        for (int32_t id = 0; id < v->n && (size_t)id / 32 < n_words; id++) {
-            const uint32_t bit = 1U << (id % 32);
-            if (!(allow[id / 32] & bit) || is_end(w, id)) {
-                continue;
-            }
-            size_t len = 0;
-            const char *p = words_bytes(v, id, &len);
-            const bool twice = v->plain[id] == 0 && memchr(p, '"', len) && twice_ends(&t, p, len);
-            left = left || !twice;
-            allow[id / 32] &= take == 1 && twice ? ~bit : ~0U;
+    if (w->n_row < n_words) {
+        w->row = mem_realloc(w->row, n_words * sizeof *w->row);
+        w->n_row = n_words;
+    }
+    memcpy(w->row, allow, n_words * sizeof *allow);
+    for (int32_t i = 0; i < v->n_quoted; i++) {
+        const int32_t id = v->quoted[i];
+        size_t len = 0;
+        const char *p = words_bytes(v, id, &len);
+        if ((size_t)id / 32 < n_words && (allow[id / 32] >> (id % 32) & 1) && !is_end(w, id) &&
+            !twice_would(&w->then, p, len)) {
+            set(w->row, n_words, id, false);
+            any = true;
         }
     }
-    twice_fini(&t);
-    buf_truncate(&w->text, before);
+    for (size_t i = 0; any && i < n_words && !left; i++) {
+        left = w->row[i] != 0;
+    }
+    if (left) {
+        memcpy(allow, w->row, n_words * sizeof *allow);
+    }
 }
 
 static void allow_at(struct walk *w, const struct spot *s, uint32_t *allow, size_t n_words)
 {
     bool end = true;
+    if (w->between && s->phase != WP_ANSWER) {
+        memset(allow, 0xff, n_words * sizeof *allow);
+        return;
+    }
     switch (s->phase) {
     case WP_FREE:
         memset(allow, 0xff, n_words * sizeof *allow);
@@ -432,7 +475,7 @@ void walk_take(struct walk *w, int32_t id)
     w->failed = w->failed || !step(w, &w->at, id) || auto_full(w->g->a);
     w->begun = w->begun || w->at.phase == WP_ANSWER;
     if (w->g->open && was == WP_ANSWER) {
-        add_text(w, id);
+        take_names(w, &w->names, id);
     }
     if (w->at.phase == WP_ANSWER && !w->at.fresh && id >= 0 && id < w->words->n && !w->lines) {
         size_t n = 0;

@@ -23,6 +23,8 @@ struct walk_opts {
     bool in_thought;     /* the answer comes after the first </think>, and line breaks */
     int32_t call_opener; /* where the answer would begin, this id may stand instead, and nothing
                             after it is judged: a call; -1: none */
+    bool between; /* the grammar is what follows each call_opener, and around that all may come;
+                     not in a thought, where a call_opener is a token as others */
 };
 
 struct walk *walk_create(const struct walk_opts *o);

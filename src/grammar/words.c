@@ -106,6 +106,36 @@ static void build(struct words *w, const struct entry *e, int32_t n)
     }
 }
 
+static bool is_blank(const char *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n && (p[i] == ' ' || (p[i] >= '\t' && p[i] <= '\r'))) {
+        i++;
+    }
+    return i == n;
+}
+
+static void find_kinds(struct words *w)
+{
+    w->quoted = mem_array((size_t)w->n + 1, sizeof *w->quoted);
+    w->begins = mem_zalloc((w->n_words + 1) * sizeof *w->begins);
+    for (int32_t id = 0; id < w->n; id++) {
+        size_t n = 0;
+        const char *p = words_bytes(w, id, &n);
+        const bool is = w->added[id] < 2 && !is_blank(p, n);
+        w->begins[id / 32] |= (uint32_t)is << (id % 32);
+        if (w->added[id] == 0 && n > 0 && memchr(p, '"', n)) {
+            w->quoted[w->n_quoted++] = id;
+        }
+    }
+}
+
+const uint32_t *words_begins(const struct words *w, size_t *n_words)
+{
+    *n_words = w->n_words;
+    return w->begins;
+}
+
 struct words *words_create(const struct words_source *s)
 {
     struct words *w = mem_zalloc(sizeof *w);
@@ -119,6 +149,7 @@ struct words *words_create(const struct words_source *s)
     w->plain = mem_zalloc(((size_t)s->n + 1) * sizeof *w->plain);
     pthread_mutex_init(&w->lock, NULL);
     copy_bytes(w);
+    find_kinds(w);
     struct entry *e = mem_array((size_t)s->n + 1, sizeof *e);
     int32_t n = 0;
     for (int32_t id = 0; id < w->n; id++) {
@@ -153,6 +184,8 @@ void words_free(struct words *w)
     }
     free(w->short_plain);
     free(w->plain);
+    free(w->begins);
+    free(w->quoted);
     pthread_mutex_destroy(&w->lock);
     free(w->sorted);
     free(w->branch);

@@ -24,6 +24,9 @@ struct words_source {
 };
 
 struct words *words_create(const struct words_source *s);
+/* The ids that a text may begin with: tokens that readers see and that are not white space alone;
+ * a mask of *n_words, as long as w. */
+const uint32_t *words_begins(const struct words *w, size_t *n_words);
 void words_ref(struct words *w);
 void words_free(struct words *w); /* NULL is allowed */
 

@@ -40,7 +40,7 @@ struct ask {
 
     struct conv_request q; /* of the first; the others differ in seed, or prompt */
     struct buf messages, tools;
-    struct buf allowed;           /* q.calls.allowed */
+    struct buf allowed, strict;   /* of q.calls */
     struct buf form;              /* the text of q.form */
     int reasoning;                /* tokens of the thoughts of all choices, once they ended */
     int roles[VR_COUNT], n_tools; /* of them */

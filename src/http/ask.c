@@ -46,6 +46,7 @@ void ask_free(struct ask *a)
     buf_free(&a->messages);
     buf_free(&a->tools);
     buf_free(&a->allowed);
+    buf_free(&a->strict);
     buf_free(&a->form);
     json_decref(a->body);
     free(a);

@@ -89,6 +89,23 @@ static void take_object(struct ask *a, struct fields *f, const json_t *choice, c
         a->q.calls.single || json_is_true(json_object_get(choice, "disable_parallel_tool_use"));
 }
 
+/* The names of the tools that are strict, also those in a namespace. */
+static void take_strict(struct ask *a, const json_t *list, const json_t *tools)
+{
+    size_t i = 0;
+    const json_t *t = NULL;
+    json_array_foreach((json_t *)(uintptr_t)list, i, t)
+    {
+        const char *name = name_in(t);
+        const bool strict = json_is_true(json_object_get(t, "strict")) ||
+                            json_is_true(json_object_get(json_object_get(t, "function"), "strict"));
+        if (strict && name[0] && is_there(tools, name)) {
+            buf_printf(&a->strict, "%s\n", name);
+        }
+        take_strict(a, json_object_get(t, "tools"), tools);
+    }
+}
+
 void choice_take(struct ask *a, struct fields *f, json_t *tools)
 {
     const json_t *choice = json_object_get(f->o, "tool_choice");
@@ -104,6 +121,8 @@ void choice_take(struct ask *a, struct fields *f, json_t *tools)
         fields_wrong(f, "tool_choice", "wants a tool called, and there are no tools");
     }
     if (!none) {
+        take_strict(a, json_object_get(f->o, "tools"), tools);
+        a->q.calls.strict = a->strict.len > 0 ? a->strict.data : NULL;
         ask_tools(a, tools);
     }
 }

@@ -949,7 +949,7 @@ int sched_submit(struct sched *s, const struct job_spec *spec, struct job **out,
     }
     if (rc < 0) {
         if (spec->rules.form.ctx) {
-            spec->rules.form.free(spec->rules.form.ctx);
+            spec->rules.form.ops->free(spec->rules.form.ctx);
         }
         return rc;
     }

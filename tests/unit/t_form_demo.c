@@ -193,6 +193,109 @@ static void answers(void **state)
     json_decref(all);
 }
 
+/* ---- calls of strict tools ---- */
+
+static const char tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"description\":\"the "
+    "weather\","
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"unit\":{"
+    "\"enum\":[\"kelvin\",\"rankine\"]},\"days\":{\"type\":\"integer\",\"minimum\":31,\"maximum\":"
+    "39}},"
+    "\"required\":[\"city\",\"unit\",\"days\"],\"additionalProperties\":false}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"add\",\"description\":\"adds two numbers\","
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{"
+    "\"type\":\"integer\"}},\"required\":[\"a\",\"b\"],\"additionalProperties\":false}}}]";
+
+static void ask_to_call(struct conv *c, struct conv_reader *r, size_t n, bool strict,
+                        struct answer *a)
+{
+    static const char *const wants[] = {"What is the weather in Oslo?",
+                                        "Use the tool to add 12 and 7.",
+                                        "Get the weather of Rome, please."};
+    struct buf messages = BUF_INIT;
+    struct err e = ERR_INIT;
+    buf_printf(&messages, "[{\"role\":\"user\",\"content\":\"%s\"}]", wants[n % 3]);
+    struct conv_request q = conv_request_default(c);
+    q.messages = messages.data;
+    q.messages_n = messages.len;
+    q.tools = tools;
+    q.tools_n = sizeof tools - 1;
+    q.calls.strict = strict ? "get_weather\nadd\n" : NULL;
+    q.temp = n % 3 == 0 ? 0 : 0.8;
+    q.seed = (int64_t)n;
+    q.think = n % 2 == 0;
+    q.think_budget = n % 4 == 0 ? 8 : -1;
+    q.max_tokens = 300;
+    a->chat = conv_reader_chat(r);
+    if (chat_request(a->chat, &q, &e) < 0) {
+        fail_msg("%s", e.msg);
+    }
+    buf_free(&messages);
+}
+
+/* How many calls there are, and how many of them keep to their schema. */
+static size_t count_calls(const struct answer *a, size_t *kept)
+{
+    const struct chat_result *r = chat_last(a->chat);
+    json_t *calls = NULL, *all = json_loads(tools, 0, NULL), *call = NULL;
+    size_t i = 0, n = 0;
+    if (r->calls.len > 0) {
+        assert_int_equal(json_parse(r->calls.data, r->calls.len, "calls", &calls, NULL), 0);
+    }
+    json_array_foreach(calls, i, call)
+    {
+        const char *name = json_string_value(json_object_get(call, "name"));
+        const json_t *f = json_object_get(
+            json_array_get(all, name && strcmp(name, "add") == 0 ? 1 : 0), "function");
+        const json_t *schema = json_object_get(f, "parameters");
+        n++;
+        *kept += name && schema_accepts(schema, schema, json_object_get(call, "arguments"));
+    }
+    json_decref(calls);
+    json_decref(all);
+    return n;
+}
+
+/* Calls that come as the model likes keep to the schemas of strict tools, and only those do. */
+static void strict_calls(void **state)
+{
+    (void)state;
+    enum { ASKED = 24 };
+    struct conv *c = open_conv("auto", 4), *plain = open_conv("off", 1);
+    struct conv_reader *r = NULL, *alone = NULL;
+    assert_int_equal(conv_reader_create(c, &r, NULL), 0);
+    assert_int_equal(conv_reader_create(plain, &alone, NULL), 0);
+    size_t called[2] = {0}, kept[2] = {0};
+    for (int strict = 0; strict < 2; strict++) {
+        static struct answer a[ASKED];
+        for (size_t i = 0; i < ASKED; i++) {
+            ask_to_call(c, r, i, strict, &a[i]);
+        }
+        hear(r, a, ASKED);
+        for (size_t i = 0; i < ASKED; i++) {
+            called[strict] += count_calls(&a[i], &kept[strict]);
+            if (strict && i % 6 == 0) {
+                struct answer same = {.over = false};
+                ask_to_call(plain, alone, i, true, &same);
+                hear(alone, &same, 1);
+                assert_string_equal(text_of(&chat_last(same.chat)->calls),
+                                    text_of(&chat_last(a[i].chat)->calls));
+                forget(&same);
+            }
+            forget(&a[i]);
+        }
+    }
+    print_message("# %zu calls, %zu by their schemas; strict: %zu, %zu\n", called[0], kept[0],
+                  called[1], kept[1]);
+    assert_true(called[1] >= 4);
+    assert_int_equal(kept[1], called[1]);
+    assert_true(kept[0] < called[0]); /* or nothing was asked of the rule */
+    conv_reader_free(r);
+    conv_reader_free(alone);
+    conv_close(c);
+    conv_close(plain);
+}
+
 int main(void)
 {
     const char *src = getenv("QUASAR_SRCDIR");
@@ -202,7 +305,7 @@ int main(void)
         return 1;
     }
     setenv("XDG_STATE_HOME", home, 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(answers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(answers), cmocka_unit_test(strict_calls)};
     const int rc = cmocka_run_group_tests(tests, NULL, NULL);
     char cmd[256];
     snprintf(cmd, sizeof cmd, "rm -rf '%s'", home);

@@ -356,6 +356,14 @@ static void refusals(void **state)
         {GK_SCHEMA, "{\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", false,
          QE_USAGE, "nothing can match"},
         {GK_SCHEMA, "{\"type\":\"array\",\"minItems\":-1}", false, QE_FORMAT, "bound"},
+        {GK_SCHEMA, "{\"properties\":{\"a\":{},\"b\":{}},\"minProperties\":3}", false, QE_USAGE,
+         "nothing can match"},
+        {GK_SCHEMA, "{\"type\":\"integer\",\"minimum\":18446744073709551616}", false, QE_USAGE,
+         "beyond 64 bits cannot be kept exactly at #"},
+        {GK_SCHEMA, "{\"items\":{\"exclusiveMaximum\":-9223372036854775809}}", false, QE_USAGE,
+         "beyond 64 bits cannot be kept exactly at #/items"},
+        {GK_SCHEMA, "{\"enum\":[1,18446744073709551615]}", false, QE_USAGE,
+         "beyond 64 bits cannot be kept exactly"},
         {GK_SCHEMA, "{\"type\":\"array\",\"uniqueItems\":true}", true, QE_USAGE, "uniqueItems"},
         {GK_SCHEMA, "{\"type\":\"string\",\"pattern\":\"(?=a)b\"}", true, QE_USAGE, "pattern"},
         {GK_SCHEMA, "{\"type\":\"string\",\"pattern\":\"(a\"}", false, QE_FORMAT, "is missing"},
@@ -395,6 +403,35 @@ static void refusals(void **state)
     assert_non_null(strstr(notes.data, "pattern at #/items"));
     grammar_free(g);
     buf_free(&notes);
+}
+
+/* Bounds that no double has, and those that have more than 64 bits. */
+static void large_numbers(void **state)
+{
+    (void)state;
+    static const struct row t[] = {
+        {"{\"type\":\"integer\",\"minimum\":9007199254740993,\"exclusiveMinimum\":9007199254740992,"
+         "\"maximum\":9007199254740995}",
+         {"9007199254740993", "9007199254740995"},
+         {"9007199254740992", "9007199254740996"}},
+        {"{\"allOf\":[{\"type\":\"integer\",\"minimum\":9007199254740993},"
+         "{\"minimum\":9007199254740992,\"maximum\":9007199254740999}]}",
+         {"9007199254740993"},
+         {"9007199254740992"}},
+        {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":18446744073709551615}",
+         {"0", "1000000000000000000", "9223372036854775807"},
+         {"-1", "9223372036854775808", "18446744073709551616", "1e2"}},
+        {"{\"type\":\"integer\",\"minimum\":-99999999999999999999,\"maximum\":-"
+         "1000000000000000000}",
+         {"-1000000000000000000", "-9223372036854775807"},
+         {"-999999999999999999", "-9223372036854775809"}},
+        {"{\"type\":\"number\",\"maximum\":1e300}", {"1.5", "-0.25", "0"}, {"1e99", "1e1"}},
+        {"{\"type\":\"number\",\"minimum\":1e-30,\"maximum\":1}",
+         {"0.5", "1", "0.000000000000000001"},
+         {"0", "0.0", "-0.5"}},
+        {"{\"type\":\"number\",\"maximum\":1e-30,\"minimum\":-1}", {"0", "-0.5"}, {"0.1"}},
+        {"{\"type\":\"number\",\"minimum\":-1e-30,\"maximum\":1}", {"0", "0.1"}, {"-0.1"}}};
+    check_rows(GK_SCHEMA, t, sizeof t / sizeof *t);
 }
 
 /* ---- walks in a conversation ---- */
@@ -456,6 +493,52 @@ static void thoughts(void **state)
     assert_int_equal(walk_legal(w, call, 3), 3);
     walk_take(w, BYTES + 'a');
     assert_int_equal(walk_legal(w, call, 3), 0);
+    walk_free(w);
+    grammar_free(g);
+    words_free(words);
+}
+
+/* Names come once in each object, also where drafts are before them. */
+static void names_once(void **state)
+{
+    (void)state;
+    struct words *words = make_words();
+    struct grammar *g = compile(GK_OBJECT, "");
+    const int32_t end[] = {END};
+    const struct walk_opts o = {
+        .grammar = g, .words = words, .end = end, .n_end = 1, .call_opener = -1};
+    struct walk *w = walk_create(&o);
+    uint32_t m[WORDS];
+    int32_t draft[8], n = 0;
+    must_take(w, "{\"ab\": {\"na\": \"\\\"x\", \"na\\n\": [{\"ab\": 1}]}, \"na");
+    for (const char *p = "\": 1, \"a"; *p; p++) {
+        draft[n++] = BYTES + (unsigned char)*p;
+    }
+    walk_row(w, NULL, 0, m, WORDS);
+    assert_true(bit(m, BYTES + '"')); /* the one inside is another's */
+    walk_row(w, draft, n, m, WORDS);
+    assert_true(bit(m, BYTES + '"') && bit(m, BYTES + 'b'));
+    must_take(w, "\": {\"na\": 1, \"n");
+    walk_row(w, NULL, 0, m, WORDS);
+    assert_true(bit(m, BYTES + '"') && bit(m, BYTES + 'a'));
+    must_take(w, "a");
+    walk_row(w, NULL, 0, m, WORDS);
+    assert_false(bit(m, BYTES + '"'));
+    must_take(w, "me\": {}}, \"a");
+    walk_row(w, NULL, 0, m, WORDS);
+    assert_true(bit(m, BYTES + '"') && bit(m, BYTES + 'b'));
+    draft[0] = BYTES + 'b';
+    walk_row(w, draft, 1, m, WORDS);
+    assert_false(bit(m, BYTES + '"')); /* there from the beginning */
+    assert_true(bit(m, BYTES + 'b'));
+    walk_row(w, NULL, 0, m, WORDS);
+    for (int32_t id = BYTES + 256; id < VOCAB; id++) {
+        size_t len = 0;
+        const char *p = bytes_of(NULL, id, &len);
+        if (strcmp(p, "ab\"") == 0) {
+            assert_true(bit(m, id)); /* aab */
+        }
+    }
     walk_free(w);
     grammar_free(g);
     words_free(words);
@@ -562,7 +645,18 @@ static void calls(void **state)
         assert_int_equal(grammar_matches(g, rows[i].xml, strlen(rows[i].xml)), rows[i].yes);
     }
     grammar_free(g);
-    t = (struct grammar_tools){.tools = tools, .only = "add", .dialect = GD_JSON, .opened = true};
+    t = (struct grammar_tools){.tools = tools, .dialect = GD_XML, .from = GF_TAG, .loose = true};
+    json_object_set_new(json_object_get(json_array_get(tools, 0), "function"), "strict",
+                        json_true());
+    assert_int_equal(grammar_calls(&t, &g, NULL, NULL), 0);
+    static const char *const loose[] = {
+        "\n<function=add>\n<parameter=a>\n3\n</parameter>\n</function>\n</tool_call>",
+        "\n<function=stop>\n<parameter=x-y.z>\nany\n</parameter>\n</function>\n</tool_call>"};
+    assert_true(grammar_matches(g, loose[0], strlen(loose[0])));
+    assert_true(grammar_matches(g, loose[1], strlen(loose[1])));
+    assert_false(grammar_begins(g, "\n<function=add>\n<parameter=b", 30));
+    grammar_free(g);
+    t = (struct grammar_tools){.tools = tools, .only = "add", .dialect = GD_JSON, .from = GF_LINE};
     assert_int_equal(grammar_calls(&t, &g, NULL, NULL), 0);
     static const char json[] = "{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>";
     assert_true(grammar_matches(g, json, sizeof json - 1));
@@ -575,11 +669,122 @@ static void calls(void **state)
     json_decref(tools);
 }
 
+/* Texts of a call are written as they are, however its schema says that they are texts. */
+static void values_of_calls(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema, *yes[4], *no[3];
+    } t[] = {{"{\"enum\":[\"a b\",\"c\",1,null]}", {"a b", "c", "1", "null"}, {"\"c\"", "2", "d"}},
+             {"{\"type\":[\"string\",\"integer\"],\"enum\":[\"c\",1,true]}",
+              {"c", "1"},
+              {"true", "\"c\""}},
+             {"{\"const\":\"x\"}", {"x"}, {"\"x\"", "y"}},
+             {"{\"const\":5}", {"5"}, {"6", "\"5\""}},
+             {"{\"anyOf\":[{\"enum\":[\"on\",\"off\"]},{\"type\":\"null\"}]}",
+              {"on", "null"},
+              {"\"on\"", "x"}},
+             {"{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}",
+              {"any <b>", "", "null"},
+              {NULL}},
+             {"{\"$ref\":\"#/$defs/c\"}", {"red"}, {"\"red\"", "1"}},
+             {"{\"allOf\":[{\"$ref\":\"#/$defs/c\"}]}", {"red"}, {"\"red\""}},
+             {"{\"type\":\"array\",\"items\":{\"enum\":[\"a\"]}}",
+              {"[]", "[\"a\", \"a\"]"},
+              {"a", "[a]"}},
+             {"{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"boolean\"}]}",
+              {"7", "true"},
+              {"x", "\"7\""}}};
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct buf def = BUF_INIT;
+        struct grammar *g = NULL;
+        buf_printf(&def,
+                   "[{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"v\":%s},"
+                   "\"required\":[\"v\"],\"$defs\":{\"c\":{\"enum\":[\"red\"]}}}}]",
+                   t[i].schema);
+        json_t *tools = json_loads(def.data, 0, NULL);
+        const struct grammar_tools how = {.tools = tools, .dialect = GD_XML, .from = GF_LINE};
+        assert_int_equal(grammar_calls(&how, &g, NULL, NULL), 0);
+        for (int k = 0; k < 7; k++) {
+            const char *text = k < 4 ? t[i].yes[k] : t[i].no[k - 4];
+            struct buf call = BUF_INIT;
+            buf_printf(&call,
+                       "<function=f>\n<parameter=v>\n%s\n</parameter>\n</function>\n</tool_call>",
+                       text ? text : "");
+            if (text && grammar_matches(g, call.data, call.len) != (k < 4)) {
+                fail_msg("%s: %s", t[i].schema, text);
+            }
+            buf_free(&call);
+        }
+        grammar_free(g);
+        json_decref(tools);
+        buf_free(&def);
+    }
+}
+
+/* Calls that may come are judged, and nothing around them is. */
+static void between_calls(void **state)
+{
+    (void)state;
+    struct words *words = make_words();
+    struct grammar *g = compile(GK_REGEX, "\\n[ab]{2}!");
+    const int32_t end[] = {END};
+    struct walk_opts o = {.grammar = g,
+                          .words = words,
+                          .end = end,
+                          .n_end = 1,
+                          .in_thought = true,
+                          .call_opener = CALL,
+                          .between = true};
+    uint32_t m[WORDS];
+    for (int thought = 0; thought < 2; thought++) {
+        o.in_thought = thought == 1;
+        struct walk *w = walk_create(&o);
+        int32_t ids[8];
+        if (thought == 1) { /* one in a thought opens nothing */
+            walk_take(w, CALL);
+            walk_row(w, NULL, 0, m, WORDS);
+            assert_true(bit(m, BYTES + 'z') && bit(m, END) && bit(m, HIDDEN));
+            must_take(w, "hm</th");
+            must_take(w, "ink>");
+        }
+        for (int times = 0; times < 2; times++) {
+            must_take(w, "x\"y");
+            /* In one round: text, a call, and text again. */
+            const int32_t draft[] = {BYTES + 'q', CALL,        BYTES + '\n', BYTES + 'a',
+                                     BYTES + 'b', BYTES + '!', BYTES + 'z'};
+            assert_int_equal(walk_legal(w, draft, 7), 7);
+            const int32_t wrong[] = {CALL, BYTES + '\n', END};
+            assert_int_equal(walk_legal(w, wrong, 3), 2);
+            assert_int_equal(walk_forced(w, ids, 8), 0);
+            walk_row(w, draft, 3, m, WORDS);
+            assert_true(bit(m, BYTES + 'a'));
+            assert_false(bit(m, BYTES + 'z') || bit(m, END) || bit(m, CALL));
+            walk_row(w, draft, 6, m, WORDS);
+            assert_true(bit(m, BYTES + 'z') && bit(m, END) && bit(m, CALL));
+            walk_take(w, CALL);
+            must_take(w, "\nba");
+            assert_int_equal(walk_forced(w, ids, 8), 1);
+            assert_int_equal(ids[0], BYTES + '!');
+            must_take(w, "!");
+            assert_false(walk_complete(w));
+        }
+        walk_take(w, END);
+        assert_true(walk_complete(w));
+        walk_free(w);
+    }
+    grammar_free(g);
+    words_free(words);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values),       cmocka_unit_test(walks),
-                                       cmocka_unit_test(languages),    cmocka_unit_test(refusals),
-                                       cmocka_unit_test(thoughts),     cmocka_unit_test(forced),
-                                       cmocka_unit_test(long_answers), cmocka_unit_test(calls)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values),        cmocka_unit_test(walks),
+        cmocka_unit_test(languages),     cmocka_unit_test(refusals),
+        cmocka_unit_test(thoughts),      cmocka_unit_test(forced),
+        cmocka_unit_test(long_answers),  cmocka_unit_test(calls),
+        cmocka_unit_test(large_numbers), cmocka_unit_test(names_once),
+        cmocka_unit_test(between_calls), cmocka_unit_test(values_of_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
