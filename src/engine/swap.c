@@ -29,8 +29,7 @@ static int take_block(struct engine *g, struct blocks *m, size_t n, void **out, 
         return g->ops->host_alloc(g->b, n, out, e);
     }
     *out = malloc(n);
-    return *out ? 0
-                : err_set(e, QE_NOMEM, "no memory for %zu bytes of a state that gives way", n);
+    return *out ? 0 : err_set(e, QE_NOMEM, "no memory for %zu bytes of a state that gives way", n);
 }
 
 static void give_block(struct engine *g, struct blocks *m, void *block)
@@ -94,9 +93,9 @@ int engine_swap_out(struct engine *g, int seq, struct engine_swap **out, struct 
     for (int i = 0; i < pages && rc == 0; i++) {
         rc = take_block(g, &g->swaps, g->ops->page_size(g->b), &w->pages[i], e);
         w->n_pages += rc == 0;
-        rc = rc < 0 ? rc
-                    : g->ops->page_export(g->b, s->kv.pages[i], s->len - i * BE_PAGE, w->pages[i],
-                                          e);
+        rc = rc < 0
+                 ? rc
+                 : g->ops->page_export(g->b, s->kv.pages[i], s->len - i * BE_PAGE, w->pages[i], e);
     }
     if (rc < 0) {
         engine_swap_free(g, w);

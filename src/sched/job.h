@@ -33,7 +33,8 @@ struct job {
     uint64_t owner;
     int weight, owner_slots, priority;
     int wait_ms, deadline_ms;
-    int64_t came; /* when it was submitted, by the program's clock */
+    int64_t came;  /* when it was submitted, by the program's clock */
+    uint64_t rank; /* of arrival; stays when it gives way */
 
     /* both threads */
     atomic_int refs;
@@ -44,6 +45,7 @@ struct job {
     /* engine thread; what was written for a token stays, and is there when the token
      * is */
     struct rules *rules;
+    bool known;                    /* to the scheduler's accounts */
     bool asked;                    /* the tier, for a state */
     struct tier_fetch *fetch;      /* what it was asked for */
     struct engine_logprob **noted; /* blocks of JOB_NOTED tokens, made when needed */

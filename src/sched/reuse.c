@@ -254,6 +254,16 @@ int reuse_resume(struct reuse *k, struct job *j, int seq)
     return l.found->len;
 }
 
+int reuse_again(struct reuse *k, const struct job *j, int seq)
+{
+    struct prefix_look l = {.ids = j->prompt, .n = j->n_prompt, .stable = j->input_end};
+    if (!k->on) {
+        return 0;
+    }
+    prefix_find(&k->prefix, &l);
+    return l.found && engine_snap_restore(k->g, seq, l.found->snap, NULL) == 0 ? l.found->len : 0;
+}
+
 /* ---- while a prompt is computed ---- */
 
 /* The places of a job where a state is kept, and as what; 0: not there. */

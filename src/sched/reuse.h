@@ -40,6 +40,9 @@ void reuse_unasked(struct reuse *k, struct job *j);
  * into the job's figures where it came from and why it is not longer. Returns its
  * tokens. */
 int reuse_resume(struct reuse *k, struct job *j, int seq);
+/* The same for a job that has begun and gave its state away: only prefill's own states, which
+ * are what computing its prompt gives; its figures stay. */
+int reuse_again(struct reuse *k, const struct job *j, int seq);
 /* Where the chunk after slot->done must end, because a state is kept there; 0: nowhere. */
 int reuse_cut(const struct reuse *k, const struct slot *slot);
 /* A chunk was computed. */

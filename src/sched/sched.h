@@ -46,8 +46,11 @@ struct sched_opts {
     struct engine_opts engine; /* strings copied; progress is the scheduler's own */
     struct spec_opts spec;     /* zero: as measured, with every drafter there is */
     struct sched_keep keep;
-    int queue;   /* jobs that may wait; 0: 64 */
-    int wake_fd; /* eventfd written when the state of loading changes; -1: none */
+    int queue;     /* jobs of one owner that may wait, four times as many of all; 0: four for each
+                      sequence */
+    uint64_t swap; /* bytes of memory for the states of jobs that gave way to others; 0: half of
+                      what is free */
+    int wake_fd;   /* eventfd written when the state of loading changes; -1: none */
 };
 
 enum sched_state { SCHED_LOADING, SCHED_READY, SCHED_FAILED };
@@ -202,7 +205,8 @@ struct job_stats {
     enum job_reuse reuse;
     enum job_short why; /* not more of them were cached */
     int why_at;
-    int rounds; /* passes of the model that gave a token, the prompt's last included */
+    int gave_way; /* times that others got its room meanwhile */
+    int rounds;   /* passes of the model that gave a token, the prompt's last included */
     int drafted, accepted;
     double prefill_s, decode_s;
     struct view_spec spec; /* of the decode rounds; rounds shared with other jobs count whole */
@@ -249,6 +253,11 @@ struct sched_counters {
     double prefill_s;                      /* … in this time */
     uint64_t restored;                     /* states put back from memory or elsewhere */
     uint64_t failed;                       /* decode rounds */
+    int gave_way;                          /* jobs that gave way and wait, also in `waiting` … */
+    uint64_t gave_way_bytes;               /* … and what their states take */
+    uint64_t preemptions;                  /* jobs that gave way … */
+    uint64_t swapped_bytes;                /* … states that went for it … */
+    uint64_t repeated;                     /* … and such whose state is computed again */
 };
 struct sched_counters sched_counters(const struct sched *s);
 /* Who has the cache's pages. Any thread. */

@@ -12,8 +12,9 @@
 #define GRID       64
 #define CHUNK_MAX  2048
 #define CHUNK_INIT 256
+#define REPEAT     16
 
-void slot_start(struct slot *s, struct job *j, int seq, int cached, int ctx, uint64_t order)
+void slot_start(struct slot *s, struct job *j, int seq, int cached, int ctx)
 {
     memset(s, 0, sizeof *s);
     s->job = j;
@@ -23,10 +24,19 @@ void slot_start(struct slot *s, struct job *j, int seq, int cached, int ctx, uin
     memcpy(s->ids, j->prompt, (size_t)j->n_prompt * sizeof *s->ids);
     s->n = j->n_prompt;
     s->done = cached;
-    s->order = order;
     /* The last token drawn need not be computed, but takes a position. */
     int room = ctx - j->n_prompt;
     s->limit = j->max_tokens >= 0 && j->max_tokens < room ? j->max_tokens : room;
+}
+
+int slot_most(const struct slot *s)
+{
+    return s->job->n_prompt + s->limit;
+}
+
+int slot_left(const struct slot *s)
+{
+    return (s->again > s->job->n_prompt ? s->again : s->job->n_prompt) - s->done;
 }
 
 int slot_chunk(double tok_s, double seconds)
@@ -39,13 +49,16 @@ int slot_chunk(double tok_s, double seconds)
     return rows < GRID ? GRID : rows;
 }
 
+int slot_end(const struct slot *s, int rows)
+{
+    const int end = (s->done + rows) / GRID * GRID;
+    return end <= s->done || end > s->job->n_prompt ? s->job->n_prompt : end;
+}
+
 int slot_prefill(struct slot *s, struct engine *g, int rows, bool *got, int32_t *id, struct err *e)
 {
     struct job *j = s->job;
-    int end = (s->done + rows) / GRID * GRID;
-    if (end <= s->done || end > j->n_prompt) {
-        end = j->n_prompt;
-    }
+    const int end = slot_end(s, rows);
     bool last = end == j->n_prompt;
     int32_t want = end - s->done - 1;
     struct engine_prefill p = {
@@ -53,15 +66,15 @@ int slot_prefill(struct slot *s, struct engine *g, int rows, bool *got, int32_t 
         .tokens = j->prompt + s->done,
         .n = end - s->done,
         .want = &want,
-        .n_want = last ? 1 : 0,
+        .n_want = last && s->again == 0 ? 1 : 0,
     };
     int rc = engine_prefill(g, &p, e);
     if (rc < 0) {
         return rc;
     }
     s->done = end;
-    *got = last;
-    if (!last) {
+    *got = last && s->again == 0;
+    if (!*got) {
         return 0;
     }
     j->stats.rounds++;
@@ -69,6 +82,21 @@ int slot_prefill(struct slot *s, struct engine *g, int rows, bool *got, int32_t 
     const struct engine_draw draw = slot_draw(s, NULL, 0);
     rc = engine_sample(g, &output, &draw, 1, id, e);
     return rc < 0 ? rc : slot_drawn(s, g, output, *id, e);
+}
+
+int slot_repeat(struct slot *s, struct engine *g, int rows, int *n, struct err *e)
+{
+    int seqs[REPEAT];
+    rows = rows < REPEAT ? rows : REPEAT;
+    *n = s->again - s->done < rows ? s->again - s->done : rows;
+    for (int i = 0; i < *n; i++) {
+        seqs[i] = s->seq;
+    }
+    const int rc = engine_decode(g, seqs, s->ids + s->done, *n, e);
+    if (rc == 0) {
+        s->done += *n;
+    }
+    return rc;
 }
 
 struct engine_draw slot_draw(const struct slot *s, const int32_t *draft, int n)

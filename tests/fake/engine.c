@@ -25,6 +25,7 @@ struct seq {
     int len;
     int drawn; /* since the prompt, for scripts */
     bool pure;
+    int pages; /* that it has */
 };
 
 struct engine_snap {
@@ -42,6 +43,9 @@ struct engine {
     int out_len[16];
     int n_out;
     int wrong; /* one draft in so many */
+    int pages;
+    bool (*full)(void *ctx);
+    void *full_ctx;
     int n_held, held_seq[16];
     int32_t held_token[16];
 };
@@ -179,6 +183,7 @@ int engine_load(const char *path, bool verify, const struct engine_opts *o,
     g->info.verify_width = setting(path, "width", 16);
     g->info.no_verify = setting(path, "no_verify", 0) ? "this engine cannot verify drafts" : NULL;
     g->wrong = setting(path, "wrong", 5);
+    g->pages = setting(path, "pages", FAKE_PAGES);
     g->eos = setting(path, "eos", 0);
     g->compat = setting(path, "compat", 1);
     g->eos_id = setting(path, "eos_id", 2);
@@ -261,15 +266,94 @@ int engine_seq_len(const struct engine *g, int seq)
 
 int engine_seq_pages(const struct engine *g, int seq)
 {
-    return (engine_seq_len(g, seq) + FAKE_PAGE - 1) / FAKE_PAGE;
+    assert(g->seqs[seq].open);
+    return g->seqs[seq].pages;
+}
+
+static int used_pages(const struct engine *g)
+{
+    int used = 0;
+    for (int i = 0; i < g->info.slots && i < MAX_SEQS; i++) {
+        used += g->seqs[i].open ? g->seqs[i].pages : 0;
+    }
+    return used;
+}
+
+/* Pages for so many tokens. */
+static int grow(struct engine *g, int seq, int tokens, struct err *e)
+{
+    struct seq *s = &g->seqs[seq];
+    const int want = (tokens + FAKE_PAGE - 1) / FAKE_PAGE;
+    assert(s->open);
+    while (want > s->pages && used_pages(g) + want - s->pages > g->pages) {
+        if (!g->full || !g->full(g->full_ctx)) {
+            return err_set(e, QE_NOMEM, "the %d pages are in use", g->pages);
+        }
+    }
+    s->pages = want > s->pages ? want : s->pages;
+    return 0;
+}
+
+/* A sequence becomes another one's state, with pages of its own. */
+static int become(struct engine *g, int seq, const struct seq *from, struct err *e)
+{
+    struct seq s = *from;
+    g->seqs[seq].pages = 0;
+    const int rc = grow(g, seq, s.len, e);
+    if (rc == 0) {
+        s.open = true;
+        s.pages = g->seqs[seq].pages;
+        g->seqs[seq] = s;
+    }
+    return rc;
+}
+
+int engine_seq_reserve(struct engine *g, int seq, int n, struct err *e)
+{
+    return grow(g, seq, g->seqs[seq].len + n, e);
+}
+
+struct engine_swap {
+    struct seq seq;
+};
+
+uint64_t engine_swap_size(const struct engine *g, int seq)
+{
+    return FAKE_STATE + (uint64_t)g->seqs[seq].len;
+}
+
+uint64_t engine_swap_bytes(const struct engine *g, const struct engine_swap *w)
+{
+    (void)g;
+    return FAKE_STATE + (uint64_t)w->seq.len;
+}
+
+int engine_swap_out(struct engine *g, int seq, struct engine_swap **out, struct err *e)
+{
+    (void)e;
+    assert(g->seqs[seq].open);
+    *out = mem_zalloc(sizeof **out);
+    (*out)->seq = g->seqs[seq];
+    fake_log.swaps++;
+    return 0;
+}
+
+int engine_swap_in(struct engine *g, int seq, const struct engine_swap *w, struct err *e)
+{
+    return become(g, seq, &w->seq, e);
+}
+
+void engine_swap_free(struct engine *g, struct engine_swap *w)
+{
+    (void)g;
+    fake_log.swaps -= w != NULL;
+    free(w);
 }
 
 int engine_seq_fork(struct engine *g, int dst, int src, struct err *e)
 {
-    (void)e;
     assert(g->seqs[dst].open && g->seqs[src].open);
-    g->seqs[dst] = g->seqs[src];
-    return 0;
+    return become(g, dst, &g->seqs[src], e);
 }
 
 /* A state is the sequence's own struct and as many bytes of padding as tokens. */
@@ -386,7 +470,7 @@ int engine_intake_close(struct engine_intake *k, struct err *e)
         rc = err_set(e, QE_FORMAT, "the state has another length");
     }
     if (rc == 0) {
-        k->g->seqs[k->seq] = k->got;
+        rc = become(k->g, k->seq, &k->got, e);
     }
     free(k);
     return rc;
@@ -419,10 +503,8 @@ int engine_snap_take(struct engine *g, int seq, struct engine_snap **out, struct
 
 int engine_snap_restore(struct engine *g, int seq, const struct engine_snap *s, struct err *e)
 {
-    (void)e;
     assert(g->seqs[seq].open);
-    g->seqs[seq] = s->seq;
-    return 0;
+    return become(g, seq, &s->seq, e);
 }
 
 void engine_snap_free(struct engine *g, struct engine_snap *s)
@@ -458,23 +540,18 @@ uint64_t engine_snap_bytes(const struct engine *g, const struct engine_snap *s)
 
 struct engine_kept engine_kept(const struct engine *g)
 {
-    int used = 0;
-    for (int i = 0; i < g->info.slots && i < MAX_SEQS; i++) {
-        used += g->seqs[i].open ? engine_seq_pages(g, i) : 0;
-    }
     return (struct engine_kept){.n = fake_log.snaps,
                                 .bytes = (uint64_t)fake_log.snaps * FAKE_STATE,
-                                .pages = FAKE_PAGES,
-                                .pages_free = FAKE_PAGES - used,
+                                .pages = g->pages,
+                                .pages_free = g->pages - used_pages(g),
                                 .page_tokens = FAKE_PAGE,
                                 .page_bytes = 4096};
 }
 
 void engine_on_full(struct engine *g, bool (*fn)(void *ctx), void *ctx)
 {
-    (void)g;
-    (void)fn;
-    (void)ctx;
+    g->full = fn;
+    g->full_ctx = ctx;
 }
 
 static void feed(struct engine *g, int seq, int32_t id)
@@ -500,6 +577,10 @@ int engine_prefill(struct engine *g, const struct engine_prefill *p, struct err 
     if (g->fail_prefill > 0 && --g->fail_prefill == 0) {
         return err_set(e, QE_DEVICE, "prefill made to fail");
     }
+    const int rc = grow(g, p->seq, g->seqs[p->seq].len + p->n, e);
+    if (rc < 0) {
+        return rc;
+    }
     usleep((useconds_t)(g->prefill_us * p->n));
     g->n_out = 0;
     int want = 0;
@@ -523,6 +604,16 @@ int engine_decode(struct engine *g, const int *seqs, const int32_t *tokens, int 
     }
     if (g->fail_decode > 0 && --g->fail_decode == 0) {
         return err_set(e, QE_DEVICE, "decode made to fail");
+    }
+    for (int i = 0; i < n; i++) {
+        int rows = 0;
+        for (int k = 0; k <= i; k++) {
+            rows += seqs[k] == seqs[i];
+        }
+        const int rc = grow(g, seqs[i], g->seqs[seqs[i]].len + rows, e);
+        if (rc < 0) {
+            return rc;
+        }
     }
     usleep((useconds_t)g->step_us);
     for (int i = 0; i < n; i++) {

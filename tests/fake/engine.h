@@ -15,8 +15,8 @@
  * prefill_us (a token), load_us, fail_decode, fail_prefill (the n-th call fails),
  * fail_load, compat (of saved states), mtp (1: there is an MTP layer), max_draft, width
  * (the caps of drafts and of rows of one sequence, which it insists on), no_verify,
- * wrong (one of its drafts in N is), and model (a model file whose blobs are taken, last in the
- * list).
+ * pages (of FAKE_PAGE tokens, for all sequences), wrong (one of its drafts in N is), and model (a
+ * model file whose blobs are taken, last in the list).
  */
 
 #define FAKE_STATE 1000 /* bytes of a kept state */
@@ -26,6 +26,7 @@
 /* What the engine did, for assertions. */
 struct fake_log {
     atomic_int snaps, taken; /* kept states: there are; were taken */
+    atomic_int swaps;        /* states that gave way: there are */
     atomic_int decode_calls, verify_calls, prefill_calls, prefill_tokens, max_rows, open_seqs,
         pieces;
 };
