@@ -31,7 +31,10 @@ again 100 30
 say 'the first question'
 wait_for 'said20'
 for m in 'then one' 'then two' 'then three'; do
-    say "$m"
+    text "$m"
+    wait_for "^ > $m"
+    wait_until sh -c 'sleep 1' # longer than a draft is not on the disk
+    key Enter
     wait_for "queued [1-3]: \"$m\""
 done
 key C-x

@@ -26,6 +26,7 @@ curl -sN -o "$tmp/stream" "http://127.0.0.1:$port/v1/chat/completions" -A 'claud
 pid=$!
 wait_for 'claude-code .*decode'
 wait_until grep -q '"content":"9"' "$tmp/stream"
+wait_for 'claude-code .*decode .* 1\.0 ' # tokens of a round, while it is answered
 key Enter
 wait_for 'queued [0-9.]+ m?s, prefill [0-9.]+ m?s, first token after [0-9.]+ m?s, decode [0-9.]+ m?s'
 must 'result    -'

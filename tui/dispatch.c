@@ -79,6 +79,7 @@ static void suspend(struct app *a)
 
 static void do_action(struct app *a, enum action act, bool was_armed, bool was_esc)
 {
+    pane_draft_changed(a->cur); /* maybe: what was sent, queued or taken away is no draft any more */
     switch (act) {
     case ACT_STOP_OR_QUIT:
         stop_or_quit(a, was_armed);

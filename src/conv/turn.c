@@ -96,6 +96,7 @@ void chat_publish(struct chat *t)
         v->context_used = v->prompt_tokens + v->output_tokens;
         v->decode_s = u->first ? clock_seconds(now() - u->first) : 0;
         v->tok_s = v->decode_s > 0 && u->ids.n > 1 ? (double)(u->ids.n - 1) / v->decode_s : 0;
+        v->tok_round = job_pace(u->job);
         v->prefill_s = clock_seconds((u->first ? u->first : now()) - u->began);
     }
     if (t->live) {

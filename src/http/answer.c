@@ -372,6 +372,7 @@ static void live_figures(struct answer *a, const struct choice *c)
     a->view.cached = v.cached_tokens;
     a->view.output = v.output_tokens;
     a->view.tok_s = v.tok_s;
+    a->view.tok_round = v.tok_round > 0 ? v.tok_round : NAN;
     if (v.ttft_s > 0) { /* the first token is there: what came before it is known */
         a->view.first_s = v.ttft_s;
         a->view.prefill_s = v.prefill_s;

@@ -4,6 +4,7 @@
 #include "config.h"
 #include "sched/job.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -246,6 +247,20 @@ void job_cancel(struct job *j)
 struct job_stats job_stats(const struct job *j)
 {
     return j->stats;
+}
+
+void job_paced(struct job *j)
+{
+    atomic_store_explicit(&j->pace,
+                          (uint64_t)j->stats.output_tokens << 32 | (uint32_t)j->stats.rounds,
+                          memory_order_relaxed);
+}
+
+double job_pace(const struct job *j)
+{
+    const uint64_t now = atomic_load_explicit(&j->pace, memory_order_relaxed);
+    const uint32_t rounds = (uint32_t)now;
+    return rounds > 0 ? (double)(now >> 32) / rounds : NAN;
 }
 
 void job_round(struct job *j, const struct job_round *r)

@@ -39,8 +39,9 @@ struct job {
     /* both threads */
     atomic_int refs;
     atomic_int cancel;
-    struct ring *ring; /* struct job_event; produced by the engine thread */
-    atomic_int ended;  /* release after everything below is final */
+    struct ring *ring;          /* struct job_event; produced by the engine thread */
+    atomic_int ended;           /* release after everything below is final */
+    atomic_uint_least64_t pace; /* while it runs: tokens << 32 | the rounds that gave them */
 
     /* engine thread; what was written for a token stays, and is there when the token
      * is */
@@ -78,6 +79,8 @@ void job_progress(struct job *j, int done);
 /* Where the log probabilities of the token that job_token will bring next go. */
 struct engine_logprob *job_note(struct job *j);
 void job_token(struct job *j, int32_t id);
+/* A round is over: job_pace tells of what it gave too. */
+void job_paced(struct job *j);
 void job_round(struct job *j, const struct job_round *r);
 void job_end(struct job *j, enum job_reason reason);
 /* Why its time is up, waits: without having started; JR_STOP: it is not. */

@@ -153,6 +153,7 @@ static void account(struct spec *spec, struct slot *const *slots, int n, const s
         st->rounds++;
         st->drafted += w->part[i].n;
         st->accepted += accepted[i];
+        job_paced(slots[i]->job);
         view_spec_add(&st->spec, &one[i]);
         one[i].draft_s = one[i].verify_s = 0; /* the sequences share these */
         one[i].compared = one[i].differ = 0;

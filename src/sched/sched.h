@@ -232,6 +232,9 @@ const struct engine_logprob *job_logprobs(const struct job *j, int i, int *n);
 /* Ends the job before its next step. Any thread. */
 void job_cancel(struct job *j);
 struct job_stats job_stats(const struct job *j);
+/* Tokens of the output so far, by the passes that gave them; NaN: there was no decode round. Any
+ * thread. */
+double job_pace(const struct job *j);
 /* Those up to so many tokens of its output: what came of them is counted, the round of the
  * last one as if nothing had been said after it. */
 struct job_stats job_stats_until(const struct job *j, int tokens);

@@ -30,6 +30,8 @@ struct view_chat {
     int thought_tokens; /* of those */
     double prefill_s, decode_s;
     double tok_s;         /* output tokens per second of decoding, this turn */
+    double tok_round;     /* output tokens by passes of the model that gave them, this turn; NaN or
+                             0: there is none */
     double ttft_s;        /* from chat_send to the first token */
     bool saved;           /* the transcript is on disk up to the last finished turn */
     bool stuck;           /* what was said cannot be written now: nothing more is taken */

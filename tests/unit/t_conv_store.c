@@ -404,11 +404,11 @@ static void what_waits_is_kept(void **state)
     conv_close(c);
 }
 
-/* What is not on disk after another try, in the words of the event. */
-static void flush_now(struct conv *c, struct chat *t, struct buf *why)
+/* What is not on disk after a try that was asked for before, in the words of its event. Each try
+ * has one, so none may be left for the next. */
+static void stored_comes(struct conv *c, struct buf *why)
 {
     struct conv_event ev;
-    chat_flush(t);
     for (bool over = false; !over; conv_event_fini(&ev)) {
         assert_true(conv_wait(c, &ev, 20000));
         over = ev.kind == CE_STORED;
@@ -417,6 +417,12 @@ static void flush_now(struct conv *c, struct chat *t, struct buf *why)
             buf_adds(why, ev.text.data ? ev.text.data : "");
         }
     }
+}
+
+static void flush_now(struct conv *c, struct chat *t, struct buf *why)
+{
+    chat_flush(t);
+    stored_comes(c, why);
 }
 
 /* The folder goes while the conversation runs, and comes back; then another takes its place. */
@@ -813,14 +819,15 @@ static void a_full_disk_loses_nothing(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(chat_send(t, "lost?", 5, &refused), QE_IO);
         assert_non_null(strstr(refused.msg, "is kept in memory, and nothing more is taken"));
-        flush_now(c, t, &why);
+        stored_comes(c, &why);
         assert_true(why.len > 0);
         flush_now(c, t, &why);
+        assert_true(why.len > 0);
     }
-    setrlimit(RLIMIT_FSIZE, &old);
     chat_view(t, &v);
     assert_false(v.saved);
     assert_int_equal(told, 1);
+    setrlimit(RLIMIT_FSIZE, &old); /* from here on it may be tried without being asked */
     flush_now(c, t, &why);
     assert_int_equal(why.len, 0);
     chat_view(t, &v);
