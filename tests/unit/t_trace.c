@@ -1,6 +1,7 @@
 /* Recorded requests of agents, turn by turn through the prompt code and the scheduler (on
  * the stand-in engine): on every turn that extends the one before it, all of that one's
- * stable tokens but the last 63 at most are reused. Also what renderings of one
+ * stable tokens but the last 63 at most are reused. Stable are the whole messages that both prompts
+ * have, told by their ids alone. Also what renderings of one
  * conversation have in common. */
 #include "config.h"
 
@@ -248,6 +249,18 @@ static size_t common(const struct tok_ids *a, const struct tok_ids *b)
     return i;
 }
 
+/* Of n ids those of whole messages: what is behind the last <|im_start|> is no longer one. */
+static size_t whole_messages(const struct tok_ids *a, size_t n)
+{
+    static const char mark[] = "<|im_start|>";
+    const int32_t start = tokenizer_added_id(prompt.tok, mark, sizeof mark - 1);
+    assert_true(start >= 0);
+    while (n > 0 && (n >= a->n || a->v[n] != start)) {
+        n--;
+    }
+    return n;
+}
+
 static int render(json_t *messages, json_t *tools, int preserve, struct tok_ids *ids,
                   struct prompt_shape *shape, struct err *e)
 {
@@ -260,8 +273,8 @@ static int render(json_t *messages, json_t *tools, int preserve, struct tok_ids 
     return rc;
 }
 
-/* One request. before: the turn that came before this one in its scenario, or NULL; what
- * of it must be reused depends on whether the template still renders it so. */
+/* One request. before: the turn that came before this one in its scenario, or NULL, and where its
+ * parts ended: all of it is still there if the template keeps it, else all up to the question. */
 static bool replay(const struct turn *t, int preserve, const struct tok_ids *before,
                    const struct rendered_ends *last, struct tok_ids *ids,
                    struct prompt_shape *shape)
@@ -279,8 +292,9 @@ static bool replay(const struct turn *t, int preserve, const struct tok_ids *bef
         return true;
     }
     const size_t same = common(before, ids);
-    const size_t stable = same >= last->input || preserve == 1 ? last->input : last->query;
-    if (same < stable || (size_t)st.cached_tokens + 63 < stable) {
+    const size_t stable = whole_messages(before, same);
+    const size_t kept = same >= last->input || preserve == 1 ? last->input : last->query;
+    if (stable < kept || stable == 0 || (size_t)st.cached_tokens + 63 < stable) {
         fail_msg("%s: %d of %d tokens reused, the turn before has %zu stable ones (%zu alike; %s "
                  "at %d)",
                  t->name, st.cached_tokens, st.prompt_tokens, stable, same, job_short_name(st.why),
@@ -301,6 +315,8 @@ static void agents_reuse_their_prompts(void **state)
         skip();
     }
     for (int preserve = -1; preserve <= 1; preserve += 2) {
+        /* Nothing of the first pass is reused in the second. */
+        assert_int_equal(preserve == 1 ? clean(state) + prepare(state) : 0, 0);
         struct tok_ids last = {0};
         struct prompt_shape shape = {.opens_thought = false};
         int checked = 0;
