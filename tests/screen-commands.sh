@@ -100,6 +100,24 @@ say count
 wait_for '2 messages were before this one'
 result 'summed up: given up, and gone on with'
 
+say '/compact' '/compact'
+wait_for 'going on from a summary'
+text 'words'
+wait_for 'bytes\] words'
+key Up
+key Down
+wait_for 'going on from a summary'
+wait_for 'bytes\] words'
+key C-u
+wait_for 'the summary was taken out: the conversation goes on as it was'
+must_not 'going on from a summary'
+must_not '│ /compact'
+must '^ > *$'
+say count
+wait_for '4 messages were before this one'
+must_not 'a new branch'
+result 'a summary that is taken out of the draft'
+
 say '/set temp 0.5' '/set temp'
 wait_for 'temp: 0.5, from the next'
 say /sampling

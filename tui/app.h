@@ -392,6 +392,10 @@ void compact_begin(struct app *a, const char *hint);
 /* The turn of compact_begin is over; whole: with an answer. */
 void compact_end(struct pane *p, bool whole);
 
+/* Where the user took the summary out of the draft, nothing goes on from it. sending: the draft as
+ * shown is about to be sent. */
+void compact_settle(struct pane *p, bool sending);
+
 /* branch.c */
 /* Each of the question at the selection, or the last (turn 0), or of a number from 1. */
 void branch_edit(struct app *a, size_t turn);

@@ -276,6 +276,7 @@ static bool loop_turn(void *ctx)
     struct key k;
     while (!a->quit && a->deferred.type == K_NONE && keyin_next(a->input, app_now(), &k)) {
         dispatch_key(a, &k);
+        compact_settle(a->cur, false);
     }
     if (fds[0].revents) {
         vclock_saw_input(a->typed - keyin_replies(a->input));

@@ -8,6 +8,8 @@
 
 #include "tui/app.h"
 
+#define SUMMARY "summary" /* the name of its part of the draft */
+
 static const char request[] =
     "Sum up our conversation so far, so that it can be gone on with from your summary alone: what "
     "was asked, found out and decided, names, numbers and code as they stand, and what is still "
@@ -105,7 +107,7 @@ void compact_end(struct pane *p, bool whole)
     buf_adds(&summary, COMPACT_HEAD);
     buf_add(&summary, answer->data, answer->len);
     buf_adds(&summary, "\n\n");
-    if (composer_put_file(p->composer, "summary", summary.data, summary.len, &e) < 0) {
+    if (composer_put_file(p->composer, SUMMARY, summary.data, summary.len, &e) < 0) {
         transcript_back_to(p->transcript, p->before_summary);
         app_error(a, &e);
         draft_free(before);
@@ -119,4 +121,14 @@ void compact_end(struct pane *p, bool whole)
                  v.conversation > 0 ? ", as a new branch: what was said stays stored" : "");
     }
     buf_free(&summary);
+}
+
+void compact_settle(struct pane *p, bool sending)
+{
+    if (!p->summed || composer_has_file(p->composer, SUMMARY, sending)) {
+        return;
+    }
+    transcript_back_to(p->transcript, p->before_summary);
+    branch_forget(p);
+    app_note(p->app, R_WARN, "the summary was taken out: the conversation goes on as it was");
 }

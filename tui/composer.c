@@ -18,8 +18,6 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-#define HIST_DRAFT SIZE_MAX
-
 enum feed {
     F_LEFT = 0x80,
     F_RIGHT,

@@ -66,6 +66,9 @@ void composer_set_shown(struct composer *c, const char *p, size_t n);
 int composer_paste_again(struct composer *c, size_t back, struct err *e);
 /* Puts a file before the whole draft, as a chip; the cursor goes to the end. */
 int composer_put_file(struct composer *c, const char *name, const char *p, size_t n, struct err *e);
+/* Whether a file of that name is in what is shown, or (shown false) in the draft that comes back
+ * when an earlier prompt is shown. */
+bool composer_has_file(const struct composer *c, const char *name, bool shown);
 /* Enter: turns a backslash before the cursor into a new line and returns
  * false; true means send. */
 bool composer_enter(struct composer *c);

@@ -11,6 +11,7 @@
  * is in a draft besides letters, and drafts as a whole). */
 
 #define CHIP_FIRST 0xF0000 /* the character of the first paste or file */
+#define HIST_DRAFT SIZE_MAX
 #define QUEUE_MAX  64
 #define UNDO_MAX   64
 

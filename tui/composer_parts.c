@@ -105,6 +105,25 @@ int composer_put_file(struct composer *c, const char *name, const char *p, size_
     return rc;
 }
 
+bool composer_has_file(const struct composer *c, const char *name, bool shown)
+{
+    const struct line l = line_of(c);
+    struct buf one = BUF_INIT;
+    bool has = false;
+    for (size_t k = 0; k < c->n_chips && !has; k++) {
+        const wchar_t w = (wchar_t)(CHIP_FIRST + k);
+        if (c->chip_name[k] && strcmp(c->chip_name[k], name) == 0) {
+            buf_truncate(&one, 0);
+            line_add_wchar(&one, w);
+            has = wmemchr(l.text, w, l.n) != NULL ||
+                  (!shown && c->hist_at != HIST_DRAFT && c->stash.len >= one.len &&
+                   memmem(c->stash.data, c->stash.len, one.data, one.len) != NULL);
+        }
+    }
+    buf_free(&one);
+    return has;
+}
+
 int composer_chip_set(struct composer *c, size_t at, const char *p, size_t n, struct err *e)
 {
     struct line l = line_of(c);

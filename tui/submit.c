@@ -117,6 +117,7 @@ void submit_draft(struct app *a)
         message_free(&m);
         return;
     }
+    compact_settle(a->cur, true);
     submit_remember(a, &m.full);
     composer_clear(a->cur->composer);
     if (a->cur->in_turn || a->cur->n_queue > 0) {
