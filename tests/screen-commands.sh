@@ -20,7 +20,31 @@ say /paste
 wait_for 'nothing was pasted yet'
 key F7
 wait_for ' F7 does nothing here; F1 tells the keys'
-result 'nothing to work on'
+key M-q
+wait_for ' Alt-q does nothing here; F1 tells the keys'
+key C-t
+wait_for ' \^T does nothing here; F1 tells the keys'
+text 'ab cd'
+key C-x
+key w
+wait_for ' \^X w does nothing here; F1 tells the keys'
+must '^ > ab cd *$'
+key C-x
+key C-w
+wait_for ' \^X \^W does nothing here; F1 tells the keys'
+must '^ > ab cd *$'
+key M-q
+wait_for ' Alt-q does nothing here; F1 tells the keys'
+must '^ > ab cd *$'
+key M-b
+key M-u
+wait_for '^ > ab CD *$'
+key C-t
+text 'e'
+wait_for '^ > ab .*e *$'
+must_not 'does nothing'
+key C-u
+result 'nothing to work on; a key that means nothing is told of and leaves the draft'
 
 say hello
 wait_for 'got 5 bytes'

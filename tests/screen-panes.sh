@@ -32,6 +32,34 @@ key C-u
 wait_not 'second draft'
 result 'two conversations beside each other, each with its draft'
 
+# what was held and is taken back leaves nothing that is held
+say forever
+wait_for 'word[0-9]+ '
+say 'then this'
+wait_for 'queued.*then this'
+key Escape
+wait_for '│ stopped'
+wait_for '\[2\] idle, held'
+ctrl_x o
+wait_for '^▸\[1\]'
+ctrl_x o
+wait_for '▸\[2\]'
+key M-Up
+wait_for '^ > then this'
+wait_not 'idle, held'
+key C-u
+wait_for '^ > *$'
+text x
+wait_for '^ > x'
+key C-u
+wait_for '^ > *$'
+ctrl_x o
+wait_for '^▸\[1\]'
+must '── \[1\] idle   \[2\] idle ─'
+ctrl_x o
+wait_for '▸\[2\]'
+result 'nothing is held where nothing waits'
+
 say forever
 wait_for 'word[0-9]+ '
 must 'Esc stops \[2\]'

@@ -132,6 +132,7 @@ struct app {
     size_t file_word, file_end; /* what they are to take the place of */
     bool file_at;               /* that is an @word: a file becomes a part of the message */
     struct key prefix;          /* first key of a chord */
+    bool trying;                /* a key that is whole by itself: nothing is waited for */
     struct key deferred;        /* a key that ends an unfinished command first */
     bool suspend_arm;           /* it was said that answers freeze … */
     bool suspend_told;          /* … and this is the key after */

@@ -235,7 +235,7 @@ static bool streams(const struct app *a)
 static bool loop_turn(void *ctx)
 {
     struct app *a = ctx;
-    if (a->quit || a->deferred.type != K_NONE) {
+    if (a->quit || a->trying || a->deferred.type != K_NONE) {
         return false;
     }
     draw_if_due(a);

@@ -79,7 +79,8 @@ static void suspend(struct app *a)
 
 static void do_action(struct app *a, enum action act, bool was_armed, bool was_esc)
 {
-    pane_draft_changed(a->cur); /* maybe: what was sent, queued or taken away is no draft any more */
+    pane_draft_changed(
+        a->cur); /* maybe: what was sent, queued or taken away is no draft any more */
     switch (act) {
     case ACT_STOP_OR_QUIT:
         stop_or_quit(a, was_armed);
@@ -345,6 +346,36 @@ static void unknown_key(struct app *a, const struct key *prefix, const struct ke
              second, app_way(a, ACT_HELP));
 }
 
+/* A key that the table has not may still be the line editor's, or one of ~/.editrc; when it leaves
+ * the draft and the cursor as they were, it is told of. One with Alt that means nothing there
+ * either is taken for its letter: that is taken back. */
+static void try_composer(struct app *a, const struct key *k)
+{
+    struct composer *c = a->cur->composer;
+    const struct key none = {.type = K_NONE};
+    struct buf before = BUF_INIT, after = BUF_INIT;
+    const size_t at = composer_cursor(c);
+    const bool alt = k->type == K_CHAR && (k->mods & KM_ALT) != 0;
+    struct draft *was = alt ? composer_copy(c) : NULL;
+    composer_display(c, &before);
+    a->trying = alt && !(k->code >= '0' && k->code <= '9'); /* those count, and wait for a key */
+    to_composer(a, k);
+    a->trying = false;
+    composer_display(c, &after);
+    bool same = before.len == after.len && composer_cursor(c) == at &&
+                (after.len == 0 || memcmp(before.data, after.data, after.len) == 0);
+    if (alt && k->code < 0x80 && after.len == before.len + 1 && composer_cursor(c) == at + 1) {
+        composer_restore(c, was);
+        same = true;
+    }
+    if (same && a->note.len == 0) {
+        unknown_key(a, &none, k);
+    }
+    draft_free(was);
+    buf_free(&before);
+    buf_free(&after);
+}
+
 void dispatch_key(struct app *a, const struct key *k)
 {
     bool was_armed = a->quit_armed;
@@ -421,10 +452,10 @@ void dispatch_key(struct app *a, const struct key *k)
         return;
     }
     if (prefix.type != K_NONE) {
-        to_composer(a, &prefix);
-    }
-    to_composer(a, k);
-    if (k->type == K_F && prefix.type == K_NONE && act == ACT_NONE && a->note.len == 0) {
         unknown_key(a, &prefix, k);
+    } else if (act == ACT_NONE && (k->type == K_F || (k->type == K_CHAR && k->mods != 0))) {
+        try_composer(a, k);
+    } else {
+        to_composer(a, k);
     }
 }
