@@ -39,9 +39,8 @@ say 'then this'
 wait_for 'queued.*then this'
 key Escape
 wait_for '│ stopped'
-wait_for '\[2\] idle, held'
 ctrl_x o
-wait_for '^▸\[1\]'
+wait_for '\[2\] idle, held'
 ctrl_x o
 wait_for '▸\[2\]'
 key M-Up

@@ -65,7 +65,7 @@ static const struct key_action table[] = {
      {"F4"},
      "/sessions",
      "[WORDS]",
-     "stored conversations: go on with one, find words in any"},
+     "stored conversations: go on, find words in any"},
     {ACT_PANE_BELOW, "below", CTX_BOTH, {"^X 2"}, "/below", NULL, "another conversation below"},
     {ACT_PANE_BESIDE, "beside", CTX_BOTH, {"^X 3"}, "/beside", NULL, "another conversation beside"},
     {ACT_PANE_CLOSE,
