@@ -67,11 +67,11 @@ for spec in '--spec mtp+suffix --draft 3' '--spec off'; do
             once one -p "$ask" --temp 0 $spec -n 1 >>"$tmp/one.figures"
             once free -p "$ask" --temp 0 $spec -n "$n" --min-tokens "$n" >>"$tmp/free.figures"
             once first -p "$ask" --temp 0 $spec --json-schema "$tmp/schema.json" -n 1 >>"$tmp/first.figures"
-            once schema -p "$ask" --temp 0 $spec --json-schema "$tmp/schema.json" -n 400 >>"$tmp/schema.figures"
+            once answer -p "$ask" --temp 0 $spec --json-schema "$tmp/schema.json" -n 400 >>"$tmp/answer.figures"
         }
     done
     awk -v a="$(least <"$tmp/free.figures")" -v one="$(least <"$tmp/one.figures")" -v n="$(tokens free)" \
-        -v b="$(least <"$tmp/schema.figures")" -v first="$(least <"$tmp/first.figures")" -v k="$(tokens schema)" \
+        -v b="$(least <"$tmp/answer.figures")" -v first="$(least <"$tmp/first.figures")" -v k="$(tokens answer)" \
         -v name="$spec" -v unit="$([ -n "$runs" ] && echo ms || echo 'thousand instructions')" 'BEGIN {
             printf "%s, a token of %d by a schema: %.4g %s; of %d without: %.4g; the form and its first row, once: %.4g\n",
                 name, k, (b - first) / (k - 1), unit, n, (a - one) / (n - 1), first - one }'

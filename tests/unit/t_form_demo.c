@@ -41,6 +41,7 @@ static struct conv *open_conv(const char *spec, int slots)
     o.spec = spec;
     o.threads = 2;
     o.slots = slots;
+    o.queue = 128; /* all of a round are asked at once */
     o.ctx = 2048 * slots < 8192 ? 2048 * slots : 8192;
     o.prefix_memory = -1;
     struct conv *c = NULL;
