@@ -739,6 +739,9 @@ void conv_view_load(const struct conv *c, struct view_load *out)
                               .prefill_s = s.prefill_s,
                               .restored = s.restored,
                               .failed = s.failed,
+                              .preemptions = s.preemptions,
+                              .swapped_bytes = s.swapped_bytes,
+                              .gave_way = s.gave_way,
                               .waiting = s.waiting,
                               .running = s.running};
 }

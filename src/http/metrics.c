@@ -253,6 +253,10 @@ static void write_engine(struct buf *out, const struct conv *c, const char *mode
     single(out, "vllm:num_requests_running", "gauge", "Answers under way", model, l.running);
     single(out, "vllm:num_requests_waiting", "gauge", "Requests that wait for a slot", model,
            l.waiting);
+    single(out, "vllm:num_preemptions_total", "counter", "Answers that gave their room to others",
+           model, (double)l.preemptions);
+    single(out, "quasar:swapped_bytes_total", "counter", "States that went to memory for that",
+           model, (double)l.swapped_bytes);
     single(out, "vllm:kv_cache_usage_perc", "gauge", "Share of the cache's pages in use", model,
            kv.pages > 0 ? (double)(kv.pages - kv.pages_free - kv.pages_kept) / kv.pages : 0);
     head(out, "vllm:cache_config_info", "gauge", "The key/value cache");

@@ -15,7 +15,9 @@ struct view_load {
     double prefill_s;                      /* … in this time */
     uint64_t restored;                     /* states put back from memory or disk */
     uint64_t failed;                       /* decode rounds that failed and gave nothing */
-    int waiting, running;                  /* jobs */
+    uint64_t preemptions, swapped_bytes;   /* jobs that gave way; what went to memory for it */
+    int waiting, running;                  /* jobs; waiting: also those that gave way … */
+    int gave_way;                          /* … which are so many */
 };
 
 /* Who has the pages of the key/value cache. */

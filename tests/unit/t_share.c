@@ -146,9 +146,10 @@ static void limits_of_an_owner(void **state)
         spec.max_tokens = i == 4 ? 5 : -1;
         assert_int_equal(sched_submit(s, &spec, &jobs[i], NULL), 0);
     }
-    usleep(5000);
+    while (sched_counters(s).waiting < 3) {
+        usleep(100);
+    }
     assert_int_equal(sched_counters(s).running, 2);
-    assert_int_equal(sched_counters(s).waiting, 3);
     assert_int_equal(sched_submit(s, &spec, &jobs[5], &e), QE_BUSY);
     assert_non_null(strstr(e.msg, "3 requests already wait"));
     spec.owner = 2; /* has a place, and a slot */
