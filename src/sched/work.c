@@ -196,7 +196,8 @@ void work_prefill(struct sched *s)
     /* What is left of a chunk's time is another short prompt's. */
     while (one_chunk(s, rows) && decoding) {
         const struct slot *next = next_prompt(s, rows);
-        if (!next || s->tok_s <= 0 || elapsed(t0) + slot_left(next) / s->tok_s > most) {
+        if (!next || s->tok_s <= 0 || slot_left(next) > rows ||
+            elapsed(t0) + slot_left(next) / s->tok_s > most) {
             return;
         }
     }

@@ -83,8 +83,7 @@ static void crowd(struct sched *s, int ctx, bool cancels)
 static void few_pages(void **state)
 {
     (void)state;
-    static const char *const paths[] = {"ctx=1024,pages=16",
-                                        "ctx=1024,pages=40,mtp=1,slots=8",
+    static const char *const paths[] = {"ctx=1024,pages=16", "ctx=1024,pages=40,mtp=1,slots=8",
                                         "ctx=1024,pages=30,no_verify=1"};
     for (int i = 0; i < 3; i++) {
         for (int swap = 0; swap < 2; swap++) {

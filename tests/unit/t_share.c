@@ -211,6 +211,37 @@ static void short_prompts_first(void **state)
     sched_close(s);
 }
 
+/* Between two tokens of somebody's answer lies one chunk of another's long prompt, not more. */
+static void a_reader_waits_for_one_chunk(void **state)
+{
+    (void)state;
+    static struct result r, want;
+    struct sched *s = open_ready("ctx=50000,slots=4,prefill_us=5,step_us=50", 8);
+    int32_t *p = prompt_of(40000, 1), *q = prompt_of(100, 2);
+    struct job_spec reads = {.prompt = q, .n_prompt = 100, .max_tokens = -1, .wake_fd = -1};
+    struct job_spec big = {.prompt = p, .n_prompt = 40000, .max_tokens = 1, .wake_fd = -1};
+    struct job *a = NULL, *b = NULL;
+    assert_int_equal(sched_submit(s, &reads, &a, NULL), 0);
+    while (sched_counters(s).steps < 3) {
+        usleep(100);
+    }
+    const struct sched_counters before = sched_counters(s);
+    assert_int_equal(sched_submit(s, &big, &b, NULL), 0);
+    memset(&r, 0, sizeof r);
+    finish(b, &r);
+    const struct sched_counters after = sched_counters(s);
+    expect(&big, 0, 50000, &want);
+    same(&r, &want);
+    assert_true(after.chunks - before.chunks >= 40000 / 2048);
+    /* the last chunk may share its time with what is left */
+    assert_true(after.chunks - before.chunks <= after.steps - before.steps + 2);
+    job_free(b);
+    job_free(a);
+    free(p);
+    free(q);
+    sched_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +250,7 @@ int main(void)
         cmocka_unit_test(a_flood),
         cmocka_unit_test(limits_of_an_owner),
         cmocka_unit_test(short_prompts_first),
+        cmocka_unit_test(a_reader_waits_for_one_chunk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
