@@ -1,7 +1,7 @@
 #!/bin/bash
 # Keys that were bound anew: what they do, where they show, what is said of
 # those that cannot be. And ~/.editrc. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 args='--bind find=^T --bind transcript.fold=o --bind export=F6 --bind nothing=^F --bind history=^S'
 shell 100 30

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Editing a question, asking it again, going on from an earlier answer. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 begin 80 40
 text /retry

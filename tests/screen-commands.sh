@@ -1,7 +1,7 @@
 #!/bin/bash
 # The commands of a conversation: taking back, summing up, copying, exporting,
 # naming, settings, and what they say when they cannot. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 cd "$tmp" || exit 1
 printf 'You are terse.' >"$tmp/system.txt"
 

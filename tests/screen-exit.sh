@@ -1,7 +1,7 @@
 #!/bin/bash
 # Every way out leaves the terminal whole; other terminals, no colour, ASCII,
 # one column, line mode. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 for sig in TERM HUP; do
     begin 80 24

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The search of the transcript: what is typed is found at once, counted, and
 # stepped through; the view comes back. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 begin 80 24
 key C-s

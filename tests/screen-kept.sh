@@ -2,7 +2,7 @@
 # What is kept of a conversation whatever ends the program, and where it is open: the queue, the
 # mark of an answer that was cut off, branches beside each other, copies, names. On the scripted
 # engine and the real store. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 fake=${QUASAR_BIN:?}
 unset XDG_STATE_HOME XDG_CONFIG_HOME XDG_DATA_HOME
 run="--engine script:$tmp/script"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The view of other programs' requests, on a table made for the test, and without any. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 begin 80 24
 key F3

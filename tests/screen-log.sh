@@ -1,6 +1,6 @@
 #!/bin/bash
 # What goes wrong and what libraries print is in the log, and nowhere over the screen. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 begin 80 24
 key F9

@@ -2,7 +2,7 @@
 # The mouse, the clipboard and the widths that terminals do not agree on: clicks go where they
 # point, Shift is left alone, the modes are undone; copies go to the terminal, a program or a
 # file, and what is said of it is true. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 # press X Y [BUTTON]: cells from 1, as xterm tells a click
 press() { t send-keys -l "$(printf '\033[<%d;%d;%dM\033[<%d;%d;%dm' "${3:-0}" "$1" "$2" "${3:-0}" "$1" "$2")"; }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The palette and completion: actions by name, commands behind a slash, words and
 # files behind those, files as parts of a message. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 mkdir -p "$tmp/files/sub"
 printf 'int x;\n' >"$tmp/files/lexer.c"

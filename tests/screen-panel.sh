@@ -1,6 +1,6 @@
 #!/bin/bash
 # The figures: beside the transcript where there is room, else in its place. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 begin 120 40
 must '│ SPEED  1 min +last +avg$'

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Several conversations on one screen: splitting, closing, drafts, answers that
 # stream into all of them, and every size with four of them. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 ctrl_x() { # ctrl_x KEY
     key C-x

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Line mode as a reader hears it: a transcript of the commands of the table, with
 # no control sequence in it. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 cd "$tmp" || exit 1
 printf 'int x;\n' >lexer.c
 line() { # line TEXT REGEX: says TEXT, and waits for what comes

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The workbench that serves: --listen and /listen, the listener's view, a request that is
 # cancelled there, while the conversation goes on. The real program with a scripted engine. TAP.
-. "${QUASAR_SRCDIR:?}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 if ! command -v curl >/dev/null; then
     printf '1..1\nok 1 # SKIP curl is missing\n'
     exit 0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A stored conversation on the screen and in lines: what was said is there, what
 # cannot be gone on with is told. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 args='--resume 7'
 begin 80 24

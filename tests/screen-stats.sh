@@ -1,6 +1,6 @@
 #!/bin/bash
 # The figures over time: every row, the cursor, marks, spans, the file. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 export TZ=UTC
 mkdir "$tmp/cwd"
 cd "$tmp/cwd" || exit 1

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Colours: of code, of the themes, none with NO_COLOR or in mono; the terminal's
 # background is asked for only to choose. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 colored() { t capture-pane -pe | grep -Eq -- "$1"; }
 
 for theme in default light dark mono; do

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The screen of a conversation: what is drawn and what keys do, at several
 # sizes, through resizing, suspension and big pastes. TAP.
-. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh"
+. "${QUASAR_SRCDIR:-.}/tests/screen-lib.sh" || exit 1
 
 # ---- a conversation ----
 begin 80 24
