@@ -55,7 +55,7 @@ struct conv_opts {
     const char *fallback;           /* why no GPU was chosen, for view_model; NULL */
     const char *cuda_path;          /* as the option; NULL: auto */
     int device, threads, ctx, slots;
-    int queue;                   /* turns that may wait for a slot; 0: 64 */
+    int queue;                   /* turns that may wait for a slot; 0: four times the slots */
     int graphs;                  /* CUDA graphs kept; 0: the engine's default, negative: none */
     const char *spec;            /* as the option; NULL: auto */
     int draft;                   /* drafts of every round; 0: as measured */
