@@ -10,64 +10,11 @@
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/mem.h"
+#include "cmd/keys.h"
 #include "http/agent.h"
 #include "view/requests.h"
 
 #define FILE_MAX 1048576
-
-/* A list of texts, some of which lie in the text of a file. */
-struct texts {
-    struct buf file;
-    const char **v;
-    size_t n;
-};
-
-static void texts_free(struct texts *t)
-{
-    buf_free(&t->file);
-    free(t->v);
-}
-
-/* The keys of --api-key and of the lines of --api-key-file. */
-static int take_keys(const struct conf *cf, struct texts *k, struct err *e)
-{
-    const char *path = conf_str(cf, "api-key-file");
-    const char *env = getenv("QUASAR_API_KEY");
-    size_t lines = 0;
-    if (env && !env[0]) {
-        return err_set(e, QE_USAGE, "QUASAR_API_KEY is set and empty; unset it, or give a key");
-    }
-    if (path) {
-        const int rc = io_read_file(path, FILE_MAX, &k->file, e);
-        if (rc < 0) {
-            return rc;
-        }
-        for (size_t i = 0; i < k->file.len; i++) {
-            lines += k->file.data[i] == '\n';
-        }
-    }
-    const size_t given = conf_list_len(cf, "api-key");
-    k->v = mem_array(given + lines + 2, sizeof *k->v);
-    for (size_t i = 0; i < given; i++) {
-        k->v[k->n++] = conf_list_at(cf, "api-key", i);
-        if (!k->v[i][0]) {
-            return err_set(e, QE_USAGE, "an API key is empty");
-        }
-    }
-    char *save = NULL;
-    for (char *line = k->file.data ? strtok_r(k->file.data, "\r\n", &save) : NULL; line;
-         line = strtok_r(NULL, "\r\n", &save)) {
-        line += strspn(line, " \t");
-        line[strcspn(line, " \t")] = 0;
-        if (line[0] && line[0] != '#') {
-            k->v[k->n++] = line;
-        }
-    }
-    if (path && k->n == given) {
-        return err_set(e, QE_USAGE, "%s has no API key; a line of it is one", path);
-    }
-    return 0;
-}
 
 /* The socket that a service manager has opened for this process; 0: none. */
 static int take_given(struct err *e)
@@ -97,7 +44,9 @@ static bool is_loopback(const char *host)
 
 struct listener {
     struct conv *conv;
-    struct texts keys, origins;
+    struct keys keys;
+    const char **origins;
+    size_t n_origins;
     struct buf cert, key;
     struct http_opts opts;
     char *host; /* of an address given later */
@@ -134,10 +83,10 @@ static int take_files(const struct conf *cf, struct listener *l, struct err *e)
 {
     const char *cert = conf_str(cf, "tls-cert"), *key = conf_str(cf, "tls-key");
     const size_t n = conf_list_len(cf, "cors");
-    l->origins.v = mem_array(n + 1, sizeof *l->origins.v);
-    l->origins.n = n;
+    l->origins = mem_array(n + 1, sizeof *l->origins);
+    l->n_origins = n;
     for (size_t i = 0; i < n; i++) {
-        l->origins.v[i] = conf_list_at(cf, "cors", i);
+        l->origins[i] = conf_list_at(cf, "cors", i);
     }
     int rc = cert ? io_read_file(cert, FILE_MAX, &l->cert, e) : 0;
     rc = rc < 0 || !key ? rc : io_read_file(key, FILE_MAX, &l->key, e);
@@ -148,7 +97,7 @@ int listener_create(const struct conf *cf, struct conv *c, bool loud, struct lis
                     struct err *e)
 {
     struct listener *l = mem_zalloc(sizeof *l);
-    int rc = take_keys(cf, &l->keys, e);
+    int rc = keys_read(cf, &l->keys, e);
     rc = rc < 0 ? rc : take_files(cf, l, e);
     rc = rc < 0 ? rc : loud ? take_given(e) : 0;
     if (rc < 0) {
@@ -165,11 +114,12 @@ int listener_create(const struct conf *cf, struct conv *c, bool loud, struct lis
         .given_fd = rc,
         .tls_cert = conf_str(cf, "tls-cert") ? l->cert.data ? l->cert.data : "" : NULL,
         .tls_key = conf_str(cf, "tls-key") ? l->key.data ? l->key.data : "" : NULL,
-        .origins = l->origins.v,
-        .n_origins = l->origins.n,
+        .origins = l->origins,
+        .n_origins = l->n_origins,
         .keys = l->keys.v,
         .n_keys = l->keys.n,
         .queue = (int)conf_int(cf, "max-queue", 0),
+        .wait_s = (int)conf_int(cf, "queue-timeout", 120),
         .version = PACKAGE_VERSION,
         .requests = l->requests,
         .log = loud ? print_line : NULL,
@@ -285,8 +235,8 @@ void listener_free(struct listener *l)
     }
     listener_close(l);
     requests_free(l->requests);
-    texts_free(&l->keys);
-    texts_free(&l->origins);
+    keys_free(&l->keys);
+    free(l->origins);
     buf_free(&l->cert);
     buf_free(&l->key);
     free(l->host);

@@ -110,7 +110,7 @@ static int64_t until(const struct drain *d, struct http *h)
     if (http_live(h) == 0) {
         return listens > 0 ? listens : 0;
     }
-    return runs > 0 ? runs : 0;
+    return runs <= 0 ? 0 : listens > 0 && listens < runs ? listens : runs;
 }
 
 /* Until a signal has had its way, or until the model turns out to be none. *loading: the signal

@@ -119,6 +119,12 @@ static void take_settings(struct settings *s, const struct conv_request *q)
         .think = q->think,
         .think_budget = q->think_budget,
         .preserve = q->preserve,
+        .owner = q->share.owner,
+        .weight = q->share.weight,
+        .owner_slots = q->share.slots,
+        .priority = q->share.priority,
+        .wait_ms = q->share.wait_ms,
+        .limit_ms = q->share.limit_ms,
         .effort = q->effort ? mem_strdup(q->effort) : NULL,
         .system = q->system ? mem_strdup(q->system) : NULL,
     };

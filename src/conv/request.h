@@ -21,6 +21,16 @@ bool conv_reader_next(struct conv_reader *r, struct conv_event *ev);
 /* As chat_create; for chat_request, chat_stop, chat_view, chat_last and chat_free. */
 struct chat *conv_reader_chat(struct conv_reader *r);
 
+/* How a request shares the engine with others; zero: as everybody. None of it changes a token. */
+struct conv_share {
+    uint64_t owner; /* requests with one number share what one owner gets */
+    int weight;     /* of the owner's share against others', 1 .. 1000; 0: 1 */
+    int slots;      /* most of the owner's requests that run at once; 0: no limit */
+    int priority;   /* 0 .. 9: higher ones start first */
+    int wait_ms;    /* it ends, QE_CANCELLED, if it has not started by then; 0: it waits on */
+    int limit_ms;   /* it is cancelled if it is not over by then; 0: it is not */
+};
+
 /* One request. All pointers are borrowed during the call. Exactly one of messages, text and ids
  * is what it asks about. */
 struct conv_request {
@@ -49,6 +59,7 @@ struct conv_request {
     struct conv_calls calls;
     const char *effort;
     const char *system; /* before the messages, unless they begin with a system message */
+    struct conv_share share;
 };
 
 /* As the options of c say; no messages, no text, no ids. Strings and lists stay c's, until

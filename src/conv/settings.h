@@ -25,6 +25,8 @@ struct settings {
     struct conv_form form;   /* its text is owned */
     struct conv_calls calls; /* its strings too */
     int think_budget;        /* -1: none */
+    uint64_t owner;          /* as in struct conv_share, like those below */
+    int weight, owner_slots, priority, wait_ms, limit_ms;
 };
 
 void settings_from(struct settings *s, const struct conv_opts *o);

@@ -429,6 +429,12 @@ static int submit(struct chat *t, const struct tok_ids *ids, const struct prompt
         .store = u->in->kind == IN_SEND || u->in->kind == IN_ASIDE || u->in->kind == IN_MESSAGES,
         .screen = t->reader == &c->screen,
         .wake_fd = c->wake_fd,
+        .owner = set->owner,
+        .weight = set->weight,
+        .owner_slots = set->owner_slots,
+        .priority = set->priority,
+        .wait_ms = set->wait_ms,
+        .deadline_ms = set->limit_ms,
     };
     rc = sched_submit(c->sched, &spec, &u->job, e);
     u->rules.bias = NULL; /* the job has its own */
@@ -558,9 +564,15 @@ static void turn_over(struct chat *t, enum job_reason reason)
     case JR_CANCELLED:
         turn_end(t, CE_R_CANCELLED, NULL);
         break;
+    case JR_DEADLINE: {
+        char why[ERR_MSG_MAX];
+        snprintf(why, sizeof why, "%s", job_error(u->job));
+        turn_end(t, CE_R_CANCELLED, why);
+        break;
+    }
     case JR_WAITED:
-    case JR_DEADLINE:
     case JR_ERROR: {
+        u->code = reason == JR_WAITED ? QE_CANCELLED : u->code;
         char why[ERR_MSG_MAX];
         strncpy(why, job_error(u->job), sizeof why - 1);
         why[sizeof why - 1] = 0;

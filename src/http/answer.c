@@ -40,6 +40,7 @@ struct answer *answer_create(struct http *h, struct ask *ask, const struct excha
     for (int i = 0; i < API_CHOICES; i++) {
         a->choice[i].out = (struct choice_out){.index = i, .block = -1};
     }
+    a->key = x->key;
     a->fd = x->peer ? x->peer->fd : -1;
     return a;
 }
@@ -243,6 +244,8 @@ static int status_of(int code)
         return 400;
     case QE_BUSY:
         return 429;
+    case QE_CANCELLED: /* it waited too long */
+        return 503;
     default:
         return 500;
     }
@@ -315,6 +318,11 @@ static void count_choice(const struct answer *a, const struct chat_result *r)
 static void count_answer(const struct answer *a)
 {
     struct metrics *m = a->h->metrics;
+    if (a->key >= 0) {
+        struct key_count *k = &a->h->keys[a->key];
+        atomic_fetch_add(&k->prompt, (uint64_t)a->view.input);
+        atomic_fetch_add(&k->output, (uint64_t)a->view.output);
+    }
     metrics_add(m, MK_WHOLE, clock_seconds(now_ns() - a->asked), 1);
     metrics_add(m, MK_PROMPT, a->view.input, 1);
     metrics_add(m, MK_MOST, a->ask->q.max_tokens, 1);
@@ -330,7 +338,7 @@ static void end_choice(struct answer *a, struct choice *c, const struct conv_eve
         return;
     }
     if (ev->reason == CE_R_CANCELLED && (!a->ask->api->aborts || (!a->headed && r->n_ids == 0))) {
-        fail(a, 503, GOING_DOWN, "abort");
+        fail(a, a->cut ? 503 : 504, a->cut || !ev->text.data ? GOING_DOWN : ev->text.data, "abort");
         return;
     }
     a->n_ended++;

@@ -47,34 +47,36 @@ void guard_client(const char *agent, char out[32])
 
 /* ---- keys and origins ---- */
 
-/* Whether one of the keys is s; how long that takes tells nothing about them. */
-static bool is_key(const struct http *h, const char *s, size_t n)
+/* Which of the keys is s, -1: none; how long that takes tells nothing about them. */
+static int key_of(const struct http *h, const char *s, size_t n)
 {
-    unsigned found = 0;
+    int found = -1;
     for (size_t k = 0; k < h->opts.n_keys; k++) {
-        const char *key = h->opts.keys[k];
+        const char *key = h->opts.keys[k].key;
         const size_t m = strlen(key);
         unsigned differ = n != m;
         for (size_t i = 0; i < n; i++) {
             differ |= (unsigned char)(s[i] ^ key[m ? i % m : 0]);
         }
-        found |= differ == 0 && m > 0;
+        found = differ == 0 && m > 0 ? (int)k : found;
     }
     return found;
 }
 
-static bool may_ask(const struct exchange *x)
+static bool may_ask(struct exchange *x)
 {
     const struct http *h = x->h;
     const char *bearer = header(x->conn, "Authorization"), *key = header(x->conn, "x-api-key");
     if (h->opts.n_keys == 0 || (x->route && x->route->open)) {
         return true;
     }
-    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0 &&
-        is_key(h, bearer + 7, strlen(bearer + 7))) {
-        return true;
+    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) {
+        x->key = key_of(h, bearer + 7, strlen(bearer + 7));
     }
-    return key && is_key(h, key, strlen(key));
+    if (x->key < 0 && key) {
+        x->key = key_of(h, key, strlen(key));
+    }
+    return x->key >= 0;
 }
 
 static bool is_listed(const struct http *h, const char *origin)
@@ -110,6 +112,19 @@ static bool is_welcome(const struct exchange *x)
         }
     }
     return false;
+}
+
+/* How long the client gives it, in seconds; false: it says something else. */
+static bool read_limit(struct exchange *x)
+{
+    const char *s = header(x->conn, "x-request-timeout");
+    char *end = NULL;
+    const double v = s ? strtod(s, &end) : 0;
+    if (s && (end == s || *end || !(v >= 0.001 && v <= 86400))) {
+        return false;
+    }
+    x->limit_ms = (int)(v * 1000);
+    return true;
 }
 
 /* ---- framing ---- */
@@ -160,6 +175,10 @@ int guard_look(struct exchange *x)
         x->why = "pages of other sites may not ask (the header Origin; --cors names those that "
                  "may)";
         return 403;
+    }
+    if (!read_limit(x)) {
+        x->why = "x-request-timeout must be a number of seconds, 0.001 to 86400";
+        return 400;
     }
     if (f.length > x->h->opts.body) {
         /* more is not read to the end, only so that the answer can be */

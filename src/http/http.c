@@ -2,6 +2,7 @@
 #include "config.h"
 #include "http/http.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,15 @@ int http_open(struct conv *c, const struct http_opts *o, struct http **out, stru
     h->conv = c;
     h->wake_fd = h->drained_fd = h->bound.fd = -1;
     h->metrics = metrics_create();
+    h->keys = mem_array(o->n_keys + 1, sizeof *h->keys);
+    memset(h->keys, 0, (o->n_keys + 1) * sizeof *h->keys);
+    for (size_t i = 0; i < o->n_keys; i++) {
+        if (o->keys[i].name) {
+            snprintf(h->keys[i].name, sizeof h->keys[i].name, "%s", o->keys[i].name);
+        } else {
+            snprintf(h->keys[i].name, sizeof h->keys[i].name, "key%zu", i + 1);
+        }
+    }
     h->defaults = conv_request_default(c);
     if (!h->defaults.system) {
         h->defaults.system = "You are a helpful assistant.";
@@ -127,5 +137,6 @@ void http_close(struct http *h)
     pthread_mutex_destroy(&h->lock);
     pthread_mutex_destroy(&h->peers_lock);
     metrics_free(h->metrics);
+    free(h->keys);
     free(h);
 }

@@ -16,6 +16,17 @@
  */
 struct http;
 
+/* A key, and what whoever has it may do. */
+struct http_key {
+    const char *key;
+    const char *name; /* in figures; NULL: "key1" for the first, and so on */
+    int weight;       /* of its share against others', 1 .. 1000; 0: 1 */
+    int priority;     /* 0 .. 9: higher ones start first */
+    int slots;        /* most of its answers that are computed at once; 0: no limit */
+    int queue;        /* most of its requests that run or wait; 0: all but a quarter of those of the
+                         server if there are other keys */
+};
+
 struct http_opts {
     const char *host; /* an address, "localhost", or unix:PATH, which port does not matter for */
     int port;         /* 0: any that is free */
@@ -23,10 +34,11 @@ struct http_opts {
     const char *tls_cert, *tls_key; /* texts in PEM; NULL: no encryption */
     const char *const *origins;     /* of pages that may ask from elsewhere; "*": of all */
     size_t n_origins;
-    const char *const *keys;
+    const struct http_key *keys;
     size_t n_keys;             /* 0: everybody may ask */
     int max_tokens;            /* of an answer whose request names no limit; 0: 8192 */
     int queue;                 /* requests that may wait or run at a time; 0: 64 */
+    int wait_s;                /* a request that waited so long is refused; 0: it waits on */
     int connections;           /* 0: 1024 */
     size_t body;               /* bytes of a request at most; 0: 32 MiB */
     const char *version;       /* of the program */

@@ -110,11 +110,17 @@ static void add_headers(const struct exchange *x, struct MHD_Response *r, const 
     }
 }
 
+/* Looks at how it goes would be most of the log, and of what is refused. */
+static bool is_look(const struct exchange *x, int status)
+{
+    return x->route && !x->route->post && (status == 200 || x->route->open);
+}
+
 static void log_reply(const struct exchange *x, int status, size_t n, const char *id)
 {
     char line[400], path[80];
-    if (!x->h->opts.log || (status == 200 && !x->route->post)) {
-        return; /* looks at how it goes would be most of the log */
+    if (!x->h->opts.log || is_look(x, status)) {
+        return;
     }
     snprintf(path, sizeof path, "%s", x->path);
     for (char *p = path; *p; p++) {
@@ -137,7 +143,7 @@ static enum MHD_Result reply(struct exchange *x, int status, const char *type, s
                  (unsigned)atomic_fetch_add(&x->h->serial, 1) & 0xffffU);
         id = own;
         log_reply(x, status, n, id);
-        if (status >= 400) {
+        if (status >= 400 && !is_look(x, status)) {
             metrics_refuse(x->h->metrics, status);
         }
     }
@@ -253,7 +259,7 @@ static enum MHD_Result put_to_work(struct exchange *x)
     MHD_suspend_connection(x->conn);
     if (!work_put(x->h->work, x)) {
         if (x->route->api) {
-            server_release(x->h);
+            server_release(x->h, x->key);
         }
         take_refuse(x, 429, NULL, "too many requests wait already; try again");
         MHD_resume_connection(x->conn);
@@ -272,8 +278,9 @@ static enum MHD_Result ask_model(struct exchange *x)
                       : atomic_load(&h->draining) ? GOING_DOWN
                                                   : "the server takes no requests for now");
     }
-    if (!server_reserve(h)) {
-        return refuse(x, 429, "too many requests wait already; try again");
+    const char *full = server_reserve(h, x->key);
+    if (full) {
+        return refuse(x, 429, full);
     }
     return put_to_work(x);
 }
@@ -373,6 +380,7 @@ static struct exchange *begin(struct http *h, struct MHD_Connection *conn, const
     x->conn = conn;
     x->path = path;
     x->method = method;
+    x->key = -1;
     x->route = route_of(path);
     x->begun = clock_now(clock_main());
     x->peer = info ? info->socket_context : NULL;

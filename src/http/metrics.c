@@ -68,7 +68,7 @@ static const struct shape shapes[MK_COUNT] = {
 static const char *const reasons[] = {"stop", "length", "tool_calls", "abort", "error"};
 #define REASONS (sizeof reasons / sizeof *reasons)
 
-static const int statuses[] = {400, 401, 403, 404, 405, 413, 429, 500, 503};
+static const int statuses[] = {400, 401, 403, 404, 405, 413, 429, 500, 503, 504};
 #define STATUSES (sizeof statuses / sizeof *statuses)
 
 struct histogram {

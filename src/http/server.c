@@ -26,20 +26,52 @@ void server_wake(const struct http *h)
     write_fd(h->wake_fd);
 }
 
-bool server_reserve(struct http *h)
+/* One more, unless there are as many as may be. */
+static bool take_one(atomic_int *n, int most)
 {
-    int live = atomic_load(&h->live);
-    while (live < h->opts.queue) {
-        if (atomic_compare_exchange_weak(&h->live, &live, live + 1)) {
+    int v = atomic_load(n);
+    while (v < most) {
+        if (atomic_compare_exchange_weak(n, &v, v + 1)) {
             return true;
         }
     }
     return false;
 }
 
-void server_release(struct http *h)
+static int key_most(const struct http *h, int key)
 {
+    const int own = h->opts.keys[key].queue, all = h->opts.queue;
+    return own > 0 ? own : h->opts.n_keys > 1 ? all - all / 4 : all;
+}
+
+const char *server_reserve(struct http *h, int key)
+{
+    const char *why = NULL;
+    if (key >= 0 && !take_one(&h->keys[key].live, key_most(h, key))) {
+        why = "too many requests of this key run or wait already; try again";
+    } else if (!take_one(&h->live, h->opts.queue)) {
+        why = "too many requests wait already; try again";
+        if (key >= 0) {
+            atomic_fetch_sub(&h->keys[key].live, 1);
+        }
+    }
+    if (key >= 0) {
+        atomic_fetch_add(why ? &h->keys[key].refused : &h->keys[key].requests, 1);
+    }
+    return why;
+}
+
+static void give_back(struct http *h, int key)
+{
+    if (key >= 0) {
+        atomic_fetch_sub(&h->keys[key].live, 1);
+    }
     atomic_fetch_sub(&h->live, 1);
+}
+
+void server_release(struct http *h, int key)
+{
+    give_back(h, key);
     server_wake(h); /* it may have been the last one */
 }
 
@@ -107,8 +139,8 @@ static void tend_all(struct http *h)
             continue;
         }
         *p = a->next;
+        give_back(h, a->key);
         answer_free(a);
-        atomic_fetch_sub(&h->live, 1);
     }
     if (atomic_load(&h->live) == 0 && atomic_load(&h->draining)) {
         write_fd(h->drained_fd);

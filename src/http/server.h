@@ -45,7 +45,9 @@ struct exchange {
     const struct route *route; /* NULL: there is no such path */
     const char *path, *method; /* the connection's */
     struct buf body;
-    int refused; /* status of what is said once the body has come, and why */
+    int key;      /* of the server's, that it came with; -1: none */
+    int limit_ms; /* it must be over by then, since it began; 0: it takes its time */
+    int refused;  /* status of what is said once the body has come, and why */
     const char *why;
     bool closes;   /* the connection ends with it */
     bool ready;    /* status and out are what is answered */
@@ -72,7 +74,8 @@ struct answer {
     struct ask *ask;                             /* constant once made */
     struct conv_prepared *prepared[API_CHOICES]; /* of each prompt */
     struct MHD_Connection *conn;
-    int fd; /* of the connection */
+    int fd;  /* of the connection */
+    int key; /* as in exchange */
     char trace[TRACE_SIZE];
 
     /* the loop's thread */
@@ -100,6 +103,13 @@ struct answer {
     struct answer *next;
 };
 
+/* What is counted of a key. */
+struct key_count {
+    char name[40];
+    atomic_int live; /* its answers, as of the server */
+    atomic_uint_fast64_t requests, refused, prompt, output;
+};
+
 struct http {
     struct http_opts opts;
     struct conv *conv;
@@ -120,6 +130,7 @@ struct http {
     pthread_mutex_t peers_lock;
     struct peer *peers;
     struct metrics *metrics;
+    struct key_count *keys; /* for each of opts */
 };
 
 /* ---- answer.c ---- */
@@ -145,10 +156,10 @@ int server_start(struct http *h, struct err *e);
 /* Cuts all answers and ends the loop. */
 void server_stop(struct http *h);
 void server_wake(const struct http *h);
-/* Room for one more answer, until server_release or the end of the answer that was submitted.
- * False: there are too many. */
-bool server_reserve(struct http *h);
-void server_release(struct http *h);
+/* Room for one more answer, of a key, until server_release or the end of the answer that was
+ * submitted; NULL, or why there is none. */
+const char *server_reserve(struct http *h, int key);
+void server_release(struct http *h, int key);
 /* Gives an answer, for which there is room, to the loop. */
 void server_submit(struct answer *a);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/jsonio.h"
 #include "base/mem.h"
 #include "http/server.h"
@@ -56,6 +57,24 @@ static int prepare(struct exchange *x, struct answer *a)
     return 0;
 }
 
+/* What the request gets beside others: its key's share; without keys, its session's. */
+static void share(const struct exchange *x, struct conv_share *s)
+{
+    const struct http *h = x->h;
+    const char *session = MHD_lookup_connection_value(x->conn, MHD_HEADER_KIND, "x-session-id");
+    if (x->key >= 0) {
+        const struct http_key *k = &h->opts.keys[x->key];
+        *s = (struct conv_share){.owner = (uint64_t)x->key + 1,
+                                 .weight = k->weight,
+                                 .slots = k->slots,
+                                 .priority = k->priority};
+    } else if (session) {
+        s->owner = hash64(session, strlen(session), 0) | 1;
+    }
+    s->wait_ms = h->opts.wait_s * 1000;
+    s->limit_ms = x->limit_ms;
+}
+
 /* Gives the answer to the loop, or refuses. */
 static void ask_model(struct exchange *x, json_t *body)
 {
@@ -75,6 +94,7 @@ static void ask_model(struct exchange *x, json_t *body)
     }
     snprintf(ask->id, sizeof ask->id, "%s%012llx%04x", x->route->api->prefix,
              (unsigned long long)ask->created, (unsigned)atomic_fetch_add(&h->serial, 1) & 0xffffU);
+    share(x, &ask->q.share);
     struct answer *a = answer_create(h, ask, x);
     if (prepare(x, a) < 0) {
         answer_free(a);
@@ -111,7 +131,7 @@ void take_task(void *ctx, void *exchange)
         return;
     }
     if (asks) {
-        server_release(h);
+        server_release(h, x->key);
     }
     MHD_resume_connection(x->conn);
 }
