@@ -119,6 +119,7 @@ int listener_create(const struct conf *cf, struct conv *c, bool loud, struct lis
         .keys = l->keys.v,
         .n_keys = l->keys.n,
         .queue = (int)conf_int(cf, "max-queue", 0),
+        .slots = (int)conf_int(cf, "slots", 4),
         .wait_s = (int)conf_int(cf, "queue-timeout", 120),
         .version = PACKAGE_VERSION,
         .requests = l->requests,

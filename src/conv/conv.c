@@ -743,7 +743,9 @@ void conv_view_load(const struct conv *c, struct view_load *out)
                               .swapped_bytes = s.swapped_bytes,
                               .gave_way = s.gave_way,
                               .waiting = s.waiting,
-                              .running = s.running};
+                              .running = s.running,
+                              .gave_way_bytes = s.gave_way_bytes,
+                              .repeated = s.repeated};
 }
 
 void conv_view_kv(const struct conv *c, struct view_kv *out)

@@ -331,7 +331,8 @@ struct chat_result {
     const char *reuse, *reuse_short;
     int reuse_at;
     char reuse_words[160];
-    int rounds; /* passes of the model that gave a token */
+    int gave_way; /* times that others got its room meanwhile */
+    int rounds;   /* passes of the model that gave a token */
     int drafted, accepted;
     double prefill_s, decode_s;
     struct view_spec spec; /* of the decode rounds */

@@ -291,6 +291,7 @@ static void turn_end(struct chat *t, enum conv_reason reason, const char *why)
         .reuse = job_reuse_name(st.reuse),
         .reuse_short = job_short_name(st.why),
         .reuse_at = st.why_at,
+        .gave_way = st.gave_way,
         .rounds = st.rounds,
         .drafted = st.drafted,
         .accepted = st.accepted,

@@ -311,6 +311,9 @@ static void count_choice(const struct answer *a, const struct chat_result *r)
     if (r->n_ids > 1) {
         metrics_add(m, MK_EACH, r->decode_s / (double)(r->n_ids - 1), 1);
     }
+    if (a->key >= 0) {
+        atomic_fetch_add(&a->h->keys[a->key].preemptions, (uint64_t)r->gave_way);
+    }
     metrics_finish(m, r->reason == CE_R_CANCELLED ? "abort" : conv_reason_word(r->reason));
 }
 

@@ -38,6 +38,7 @@ struct http_opts {
     size_t n_keys;             /* 0: everybody may ask */
     int max_tokens;            /* of an answer whose request names no limit; 0: 8192 */
     int queue;                 /* requests that may wait or run at a time; 0: 64 */
+    int slots;                 /* answers that are computed at a time, to be told */
     int wait_s;                /* a request that waited so long is refused; 0: it waits on */
     int connections;           /* 0: 1024 */
     size_t body;               /* bytes of a request at most; 0: 32 MiB */

@@ -73,17 +73,44 @@ static void model_of(struct exchange *x, const char *path)
     buf_free(&name);
 }
 
+static struct metrics_key key_figures(const struct key_count *k)
+{
+    return (struct metrics_key){.name = k->name,
+                                .live = atomic_load(&k->live),
+                                .requests = atomic_load(&k->requests),
+                                .refused = atomic_load(&k->refused),
+                                .prompt = atomic_load(&k->prompt),
+                                .output = atomic_load(&k->output),
+                                .preemptions = atomic_load(&k->preemptions)};
+}
+
+static json_t *keys_of(const struct http *h)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < h->opts.n_keys; i++) {
+        const struct metrics_key k = key_figures(&h->keys[i]);
+        json_array_append_new(
+            list, json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "name", k.name, "live", k.live,
+                            "requests", (json_int_t)k.requests, "refused", (json_int_t)k.refused,
+                            "prompt_tokens", (json_int_t)k.prompt, "generation_tokens",
+                            (json_int_t)k.output, "preemptions", (json_int_t)k.preemptions));
+    }
+    return list;
+}
+
 static void status_of(struct http *h, struct buf *out)
 {
     struct view_model m;
     struct view_load l;
     conv_view_model(h->conv, &m);
     conv_view_load(h->conv, &l);
-    put(json_pack("{s:s, s:b, s:b, s:i, s:i, s:i, s:I, s:I, s:f}", "model", m.name, "ready",
-                  m.ready, "draining", atomic_load(&h->draining), "requests", http_live(h),
-                  "running", l.running, "waiting", l.waiting, "prompt_tokens",
-                  (json_int_t)l.prompt_tokens, "cached_tokens", (json_int_t)l.cached_tokens,
-                  "tokens_per_round", view_spec_per_round(&l.spec)),
+    put(json_pack("{s:s, s:b, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:f, s:o}", "model",
+                  m.name, "ready", m.ready, "draining", atomic_load(&h->draining), "requests",
+                  http_live(h), "running", l.running, "waiting", l.waiting, "slots", h->opts.slots,
+                  "queue", h->opts.queue, "preempted", l.gave_way, "preemptions",
+                  (json_int_t)l.preemptions, "prompt_tokens", (json_int_t)l.prompt_tokens,
+                  "cached_tokens", (json_int_t)l.cached_tokens, "tokens_per_round",
+                  view_spec_per_round(&l.spec), "keys", keys_of(h)),
         out);
 }
 
@@ -259,6 +286,11 @@ void info_get(struct exchange *x, const char **type)
             &x->out);
     } else {
         *type = "text/plain; version=0.0.4; charset=utf-8";
-        metrics_write(h->metrics, h->conv, &x->out);
+        struct metrics_key *keys = mem_array(h->opts.n_keys + 1, sizeof *keys);
+        for (size_t i = 0; i < h->opts.n_keys; i++) {
+            keys[i] = key_figures(&h->keys[i]);
+        }
+        metrics_write(h->metrics, h->conv, keys, h->opts.n_keys, &x->out);
+        free(keys);
     }
 }

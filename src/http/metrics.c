@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +282,12 @@ static void write_engine(struct buf *out, const struct conv *c, const char *mode
            model, (double)l.restored);
     single(out, "quasar:failed_rounds_total", "counter", "Decode rounds that gave nothing", model,
            (double)l.failed);
+    single(out, "quasar:requests_preempted", "gauge", "Answers that wait for their room", model,
+           l.gave_way);
+    single(out, "quasar:preempted_state_bytes", "gauge", "Memory of their states", model,
+           (double)l.gave_way_bytes);
+    single(out, "quasar:preemptions_repeated_total", "counter",
+           "Answers that were read again for it", model, (double)l.repeated);
     write_spec(out, &l.spec, model);
 }
 
@@ -302,7 +309,39 @@ static void write_tools(struct buf *out, const struct conv *c, const char *name)
     sample(out, "quasar:tool_calls_missed_total", name, "", (double)t.missed);
 }
 
-void metrics_write(struct metrics *m, const struct conv *c, struct buf *out)
+static void write_keys(struct buf *out, const char *model, const struct metrics_key *keys, size_t n)
+{
+    static const struct {
+        const char *name, *kind, *help;
+        size_t at; /* of a uint64_t; 0: of live */
+    } rows[] = {
+        {"quasar:key_requests_live", "gauge", "Requests of a key that run or wait", 0},
+        {"quasar:key_requests_total", "counter", "Requests of a key that were taken",
+         offsetof(struct metrics_key, requests)},
+        {"quasar:key_requests_refused_total", "counter", "Requests of a key that were one too many",
+         offsetof(struct metrics_key, refused)},
+        {"quasar:key_prompt_tokens_total", "counter", "Tokens of a key's prompts",
+         offsetof(struct metrics_key, prompt)},
+        {"quasar:key_generation_tokens_total", "counter", "Tokens of a key's answers",
+         offsetof(struct metrics_key, output)},
+        {"quasar:key_preemptions_total", "counter", "Times that a key's answers gave way",
+         offsetof(struct metrics_key, preemptions)},
+    };
+    char more[64];
+    for (size_t r = 0; n > 0 && r < sizeof rows / sizeof *rows; r++) {
+        head(out, rows[r].name, rows[r].kind, rows[r].help);
+        for (size_t i = 0; i < n; i++) {
+            const char *k = (const char *)&keys[i] + rows[r].at;
+            const double v =
+                rows[r].at == 0 ? keys[i].live : (double)*(const uint64_t *)(const void *)k;
+            snprintf(more, sizeof more, ",key=\"%s\"", keys[i].name);
+            sample(out, rows[r].name, model, more, v);
+        }
+    }
+}
+
+void metrics_write(struct metrics *m, const struct conv *c, const struct metrics_key *keys,
+                   size_t n, struct buf *out)
 {
     struct view_model v;
     struct buf model = BUF_INIT;
@@ -313,6 +352,7 @@ void metrics_write(struct metrics *m, const struct conv *c, struct buf *out)
     const char *name = model.data ? model.data : "";
     write_engine(out, c, name);
     write_tools(out, c, name);
+    write_keys(out, name, keys, n);
     pthread_mutex_lock(&m->lock);
     head(out, "vllm:request_success_total", "counter", "Answers by how they ended");
     for (size_t i = 0; i < REASONS; i++) {

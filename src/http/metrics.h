@@ -35,7 +35,14 @@ void metrics_add(struct metrics *m, enum metric_kind kind, double value, int n);
 void metrics_finish(struct metrics *m, const char *reason);
 /* A request was answered with this status instead. */
 void metrics_refuse(struct metrics *m, int status);
-/* All of it, with the engine's own figures. */
-void metrics_write(struct metrics *m, const struct conv *c, struct buf *out);
+/* Figures of whoever has one key. */
+struct metrics_key {
+    const char *name; /* plain */
+    int live;         /* its requests that run or wait */
+    uint64_t requests, refused, prompt, output, preemptions;
+};
+/* All of it, with the engine's own figures, and those of n keys. */
+void metrics_write(struct metrics *m, const struct conv *c, const struct metrics_key *keys,
+                   size_t n, struct buf *out);
 
 #endif

@@ -107,7 +107,7 @@ struct answer {
 struct key_count {
     char name[40];
     atomic_int live; /* its answers, as of the server */
-    atomic_uint_fast64_t requests, refused, prompt, output;
+    atomic_uint_fast64_t requests, refused, prompt, output, preemptions;
 };
 
 struct http {

@@ -18,6 +18,8 @@ struct view_load {
     uint64_t preemptions, swapped_bytes;   /* jobs that gave way; what went to memory for it */
     int waiting, running;                  /* jobs; waiting: also those that gave way … */
     int gave_way;                          /* … which are so many */
+    uint64_t gave_way_bytes;               /* memory of their states */
+    uint64_t repeated;                     /* jobs that gave way and were read again */
 };
 
 /* Who has the pages of the key/value cache. */
