@@ -29,9 +29,11 @@ start() {
     "$q" serve --backend cpu --threads 1 --port 0 --prefix-cache off --engine "script:$tmp/script" "$@" >"$tmp/out" 2>"$tmp/log" &
     pid=$!
     for ((i = 0; i < 1500; i++)); do
-        url=$(sed -n 's/^listening at //p' "$tmp/log")
-        agent=$(sed -n 's/^load balancers are told at //p' "$tmp/log")
-        grep -q 'is ready' "$tmp/log" && return
+        if grep -q 'is ready' "$tmp/log"; then
+            url=$(sed -n 's/^listening at //p' "$tmp/log")
+            agent=$(sed -n 's/^load balancers are told at //p' "$tmp/log")
+            [ -z "$url" ] || return
+        fi
         kill -0 $pid 2>/dev/null || break
         sleep 0.02
     done
@@ -80,7 +82,7 @@ answer
 S
 
 echo 1..9
-start --agent 127.0.0.1:0 --slots 4 --max-queue 33 --drain-delay 60
+start --agent 127.0.0.1:0 --slots 8 --max-queue 33 --drain-delay 60
 [ "$(ask_agent)" = 'ready up 100% maxconn:30' ] || wrong "the line is: $(ask_agent)"
 get 200 /version
 has '"version":"' '"model":"demo"' '"device":"' '"backend":"' '"checkpoint":"'
@@ -92,9 +94,9 @@ get 200 /version -H "x-request-id: $(printf 'x%.0s' $(seq 1 100))"
 grep -qi '^x-request-id' "$tmp/head" && wrong "a long id is given back"
 result "what balancers are told, versions and ids"
 
-# sixteen streams, four of which run; then a signal
+# sixteen streams, some of which wait; then a signal
 for i in $(seq 1 16); do
-    curl -sN -m 60 -o "$tmp/s$i" "$url/v1/chat/completions" -d "{\"stream\":true,\"max_tokens\":150,$say}" &
+    curl -sN -m 60 -o "$tmp/s$i" "$url/v1/chat/completions" -d "{\"stream\":true,\"max_tokens\":800,$say}" &
     streams[i]=$!
 done
 for ((i = 0; i < 1000; i++)); do
@@ -133,8 +135,8 @@ kill -TERM $pid
 ended
 result "it listens on for the delay; a second signal ends that"
 
-# cut [SIGNAL]: what is cut says so, in each shape
-cut() {
+# cut_all [SIGNAL]: what is cut says so, in each shape
+cut_all() {
     curl -sN -m 60 -o "$tmp/chat" "$url/v1/chat/completions" -d "{\"stream\":true,$say}" &
     local all=$!
     curl -sN -m 60 -o "$tmp/messages" "$url/v1/messages" -d "{\"max_tokens\":8000,\"stream\":true,$say}" &
@@ -168,13 +170,13 @@ cut() {
     [ "$(cat "$tmp/status") $(cat "$tmp/status2")" = '200 503' ] || wrong "statuses $(cat "$tmp/status" "$tmp/status2"): $(cat "$tmp/waits")"
 }
 start --slots 5 --grace 0
-cut
+cut_all
 ended
 grep -q '5 answers are cut' "$tmp/log" || wrong "it does not say so: $(tail -8 "$tmp/log")"
 result "answers that outlast the grace are cut, and say so"
 
 start --slots 5
-cut INT
+cut_all INT
 ended
 result "a second signal cuts at once"
 

@@ -45,7 +45,7 @@ replica() {
         --listen "${url[$1]:-127.0.0.1:0}" --agent "${agent[$1]:-127.0.0.1:0}" >/dev/null 2>"$tmp/log.$1" &
     pids[$1]=$!
 }
-is_ready() { grep -q 'is ready' "$tmp/log.$1"; }
+is_ready() { grep -q 'is ready' "$tmp/log.$1" && grep -q '^listening at' "$tmp/log.$1"; }
 addresses() {
     url[$1]=$(sed -n 's/^listening at http:..//p' "$tmp/log.$1")
     agent[$1]=$(sed -n 's/^load balancers are told at //p' "$tmp/log.$1")

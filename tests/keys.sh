@@ -27,8 +27,10 @@ start() {
     "$q" serve --backend cpu --threads 1 --port 0 --prefix-cache off --engine "script:$tmp/script" --api-key-file "$tmp/keys" "$@" >"$tmp/out" 2>"$tmp/log" &
     pid=$!
     for ((i = 0; i < 1500; i++)); do
-        url=$(sed -n 's/^listening at //p' "$tmp/log")
-        grep -q 'is ready' "$tmp/log" && return
+        if grep -q 'is ready' "$tmp/log"; then
+            url=$(sed -n 's/^listening at //p' "$tmp/log")
+            [ -z "$url" ] || return
+        fi
         kill -0 $pid 2>/dev/null || break
         sleep 0.02
     done

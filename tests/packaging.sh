@@ -66,7 +66,7 @@ S
 "$q" serve --backend cpu --threads 1 --port 0 --prefix-cache off --engine "script:$tmp/script" --slots 3 >/dev/null 2>"$tmp/log" &
 pid=$!
 for ((i = 0; i < 1500; i++)); do
-    grep -q 'is ready' "$tmp/log" && break
+    grep -q 'is ready' "$tmp/log" && grep -q '^listening at' "$tmp/log" && break
     sleep 0.02
 done
 url=$(sed -n 's/^listening at //p' "$tmp/log")
