@@ -21,11 +21,11 @@
 
 #define SLOTS   5
 #define AT_ONCE 24 /* jobs that were not taken yet */
-#ifdef SANITIZED
-#define KINDS   4
-#define LONGEST 254
-#define OUT     12
-#define JOBS    20
+#ifdef SANITIZED   /* some thirty times slower */
+#define KINDS   3
+#define LONGEST 30
+#define OUT     6
+#define JOBS    10
 #else
 #define KINDS   4
 #define LONGEST 150
