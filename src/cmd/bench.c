@@ -335,17 +335,18 @@ enum what {
     W_PROFILE,
     W_KV,
     W_POOL,
+    W_USERS,
     W_COUNT
 };
 
 static const char *const what_names[W_COUNT] = {"decode",  "prefill", "draft", "ttft",
                                                 "start",   "verify",  "spec",  "restore",
-                                                "profile", "kv",      "pool"};
-#define WHATS "decode, prefill, draft, ttft, start, verify, spec, restore, profile, kv, pool"
+                                                "profile", "kv",      "pool",  "users"};
+#define WHATS "decode, prefill, draft, ttft, start, verify, spec, restore, profile, kv, pool, users"
 
 struct plan {
     bool what[W_COUNT], one_seq;
-    struct list depth, prompt, rows;
+    struct list depth, prompt, rows, users;
 };
 
 static int read_plan(const struct conf *cf, struct plan *p, struct err *e)
@@ -371,7 +372,10 @@ static int read_plan(const struct conf *cf, struct plan *p, struct err *e)
     if (rc == 0) {
         rc = parse_list(cf, "prompt-tokens", 1, 1 << 20, &p->prompt, e);
     }
-    return rc == 0 ? parse_list(cf, "rows", 1, 16, &p->rows, e) : rc;
+    if (rc == 0) {
+        rc = parse_list(cf, "rows", 1, BE_MAX_ROWS, &p->rows, e);
+    }
+    return rc == 0 ? parse_list(cf, "users", 1, BE_MAX_ROWS, &p->users, e) : rc;
 }
 
 static int largest(const struct list *l)
@@ -388,7 +392,11 @@ static int plan_ctx(const struct plan *p)
 {
     const int rows = p->one_seq ? largest(&p->rows) : 1;
     const int steps = (MAX_STEPS + 1) * rows;
-    const int prompt = p->what[W_PREFILL] || p->what[W_PROFILE] ? largest(&p->prompt) : 0;
+    const bool prompts = p->what[W_PREFILL] || p->what[W_PROFILE] || p->what[W_USERS];
+    const int prompt = prompts ? largest(&p->prompt) : 0;
+    if (p->what[W_USERS]) {
+        return largest(&p->depth) + BENCH_USERS_CTX + prompt;
+    }
     if (p->what[W_VERIFY] || p->what[W_SPEC]) {
         return largest(&p->depth) + SPEC_CTX;
     }
@@ -396,6 +404,20 @@ static int plan_ctx(const struct plan *p)
         return largest(&p->depth) + BENCH_RESTORE_CTX;
     }
     return largest(&p->depth) + (prompt > steps ? prompt : steps) + 64;
+}
+
+static int measure_users(struct bench *b, const struct conf *cf, const struct plan *p, int depth,
+                         struct err *e)
+{
+    const struct bench_users o = {.accept = conf_num(cf, "accept", -1),
+                                  .prompts = p->prompt.v,
+                                  .n_prompts = conf_is_set(cf, "prompt-tokens") ? p->prompt.n : 0};
+    struct bench_users first = {0};
+    int rc = 0;
+    for (int i = 0; i < p->users.n && rc == 0; i++) {
+        rc = bench_users(b, &o, depth, p->users.v[i], &first, e);
+    }
+    return rc;
 }
 
 static int measure(struct bench *b, const struct conf *cf, const struct plan *p, struct err *e)
@@ -412,6 +434,9 @@ static int measure(struct bench *b, const struct conf *cf, const struct plan *p,
         }
         for (int i = 0; p->what[W_POOL] && i < p->rows.n && rc == 0; i++) {
             rc = bench_pool(b, depth, p->rows.v[i], e);
+        }
+        if (p->what[W_USERS] && rc == 0) {
+            rc = measure_users(b, cf, p, depth, e);
         }
         for (int i = 0; p->what[W_VERIFY] && i < p->rows.n && rc == 0; i++) {
             rc = bench_verify(b, depth, p->rows.v[i], e);
@@ -616,6 +641,9 @@ int cmd_bench(const struct conf *cf, int nargs, char **args, struct err *e)
     struct engine_opts tweak = {.slots = (p.one_seq ? 1 : largest(&p.rows)) + 1};
     if (p.what[W_SPEC] && tweak.slots < 3) { /* a prompt and two answers to it */
         tweak.slots = 3;
+    }
+    if (p.what[W_USERS] && tweak.slots < largest(&p.users) + 1) {
+        tweak.slots = largest(&p.users) + 1; /* and one whose prompt comes */
     }
     if (conf_int(cf, "ctx", 0) == 0) {
         tweak.ctx = plan_ctx(&p);

@@ -41,6 +41,22 @@ int bench_restore(struct bench *b, int depth, struct err *e);
 /* benchpool.c: n sequences of depth tokens of their own at once. */
 int bench_pool(struct bench *b, int depth, int n, struct err *e);
 
+/* benchusers.c: n sequences of depth tokens that all take a step, beside the first measured at
+ * this depth (ms 0: this is it); by part; with drafts accepted by chance; and while prompts of
+ * some lengths are computed. It needs so many tokens of window more, and one sequence. */
+enum { BENCH_USERS_CTX = 4096 };
+struct bench_users {
+    /* what is asked for */
+    double accept; /* negative: no drafts */
+    const int *prompts;
+    int n_prompts;
+    /* of the first */
+    double ms;
+    struct engine_profile profile;
+};
+int bench_users(struct bench *b, const struct bench_users *o, int depth, int n,
+                struct bench_users *first, struct err *e);
+
 /* benchprof.c: where the time of a step at a depth goes, and of a prompt of n tokens. */
 int bench_profile_step(struct bench *b, int depth, struct err *e);
 int bench_profile_prompt(struct bench *b, int n, struct err *e);

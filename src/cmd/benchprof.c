@@ -110,7 +110,7 @@ int bench_profile_step(struct bench *b, int depth, struct err *e)
     int rc = bench_fill(b, depth, &base, e);
     rc = rc < 0 ? rc : engine_seq_open(b->g, &seq, e);
     rc = rc < 0 ? rc : engine_seq_fork(b->g, seq, base, e);
-    rc = rc < 0 ? rc : engine_profile_step(b->g, seq, steps, &p, e);
+    rc = rc < 0 ? rc : engine_profile_step(b->g, &seq, 1, steps, &p, e);
     engine_seq_close(b->g, base);
     engine_seq_close(b->g, seq);
     if (rc == 0) {

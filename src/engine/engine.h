@@ -483,10 +483,11 @@ struct engine_profile {
     double peak; /* operations per second, stated; 0: not known */
 };
 
-/* Steps of one row of a sequence with the greedy draw: the median of reps, and where the
- * time goes (docs/cuda.md). The sequence is of no use afterwards. */
-int engine_profile_step(struct engine *g, int seq, int reps, struct engine_profile *out,
-                        struct err *e);
+/* Steps of one row of each of n sequences, equally long, 1 to BE_MAX_ROWS, with the greedy
+ * draw: the median of reps, and where the time goes (docs/cuda.md). The sequences are of no
+ * use afterwards. */
+int engine_profile_step(struct engine *g, const int *seqs, int n, int reps,
+                        struct engine_profile *out, struct err *e);
 /* Prompts of n tokens behind sequence base, in sequence seq, with the greedy draw of one
  * token. */
 int engine_profile_prompt(struct engine *g, int base, int seq, const int32_t *tokens, int n,

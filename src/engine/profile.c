@@ -44,8 +44,8 @@ static double layer_weights(const struct be_layer *l)
     return n;
 }
 
-/* Bytes and operations of a pass over n rows behind depth tokens, n_out of them with
- * logits. */
+/* Bytes and operations of a pass behind depth tokens: over n rows of a prompt, or one row of
+ * each of n sequences. */
 static void bounds(const struct engine *g, int depth, int n, bool prefill, struct engine_profile *p)
 {
     const struct be_shape *s = &g->m.shape;
@@ -69,9 +69,9 @@ static void bounds(const struct engine *g, int depth, int n, bool prefill, struc
     const double step = (double)(s->layers - n_attention) * (2.0 * s->k_heads + 3.0 * s->v_heads) *
                         BE_DN_DIM * (double)sizeof(float);
     p->part[EP_WEIGHTS].bytes = (double)engine_bytes_per_step(g) - head_bytes;
-    p->part[EP_DELTANET].bytes = 2 * state;
+    p->part[EP_DELTANET].bytes = 2 * state * (prefill ? 1 : rows);
     p->part[EP_DELTANET].both = true;
-    p->part[EP_ATTENTION].bytes = token * (depth + rows);
+    p->part[EP_ATTENTION].bytes = prefill ? token * (depth + rows) : token * (depth + 1) * rows;
     p->part[EP_NORMS].bytes = (2.0 * s->layers + 2) * hidden * (double)sizeof(float);
     p->part[EP_HEAD].bytes = head_bytes;
     if (prefill) {
@@ -96,29 +96,50 @@ static int by_value(const void *a, const void *b)
 
 struct runner {
     struct engine *g;
-    int base, seq; /* base < 0: steps of seq */
+    const int *seqs; /* steps of one row of each of these; NULL: a prompt in seq, behind base */
+    int base, seq;
     const int32_t *tokens;
     int n;
     int32_t id; /* the token that follows */
 };
 
-/* One pass with its draw; *ms is its time. */
-static int pass(struct runner *r, double *ms, struct err *e)
+static int step(struct runner *r, double *ms, struct err *e)
+{
+    struct engine_draw draw[BE_MAX_ROWS];
+    int32_t ids[BE_MAX_ROWS];
+    int out[BE_MAX_ROWS];
+    for (int i = 0; i < r->n; i++) {
+        draw[i] = (struct engine_draw){.top_p = 1};
+        ids[i] = (r->id + i) % r->g->m.shape.vocab_used;
+        out[i] = i;
+    }
+    const int64_t from = clock_now(clock_real());
+    int rc = engine_decode(r->g, r->seqs, ids, r->n, e);
+    rc = rc < 0 ? rc : engine_sample(r->g, out, draw, r->n, ids, e);
+    *ms = 1e3 * clock_seconds(clock_now(clock_real()) - from);
+    r->id = (r->id * 7919 + 13) % r->g->m.shape.vocab_used;
+    return rc;
+}
+
+static int prompt(struct runner *r, double *ms, struct err *e)
 {
     const struct engine_draw greedy = {.top_p = 1};
     const struct engine_prefill p = {
         .seq = r->seq, .tokens = r->tokens, .n = r->n, .want = &(int32_t){r->n - 1}, .n_want = 1};
     const int out = 0;
     int32_t id = 0;
-    int rc = r->base < 0 ? 0 : engine_seq_fork(r->g, r->seq, r->base, e);
+    int rc = engine_seq_fork(r->g, r->seq, r->base, e);
     const int64_t from = clock_now(clock_real());
-    if (rc == 0) {
-        rc = r->base < 0 ? engine_decode(r->g, &r->seq, &r->id, 1, e) : engine_prefill(r->g, &p, e);
-    }
+    rc = rc < 0 ? rc : engine_prefill(r->g, &p, e);
     rc = rc < 0 ? rc : engine_sample(r->g, &out, &greedy, 1, &id, e);
     *ms = 1e3 * clock_seconds(clock_now(clock_real()) - from);
-    r->id = (r->id * 7919 + 13) % r->g->m.shape.vocab_used;
     return rc;
+}
+
+/* One pass with its draw; *ms is its time. */
+static int pass(struct runner *r, double *ms, struct err *e)
+{
+    return r->seqs ? step(r, ms, e) : prompt(r, ms, e);
 }
 
 static int median(struct runner *r, int reps, double *ms, struct err *e)
@@ -189,8 +210,8 @@ static int prompt_parts(struct runner *r, int reps, struct engine_profile *out, 
 static int profile(struct runner *r, int reps, struct engine_profile *out, struct err *e)
 {
     struct engine *g = r->g;
-    const bool prefill = r->base >= 0;
-    const int depth = engine_seq_len(g, prefill ? r->base : r->seq);
+    const bool prefill = !r->seqs;
+    const int depth = engine_seq_len(g, prefill ? r->base : r->seqs[0]);
     double device = 0, ms = 0;
     int rc = 0;
     memset(out, 0, sizeof *out);
@@ -206,7 +227,7 @@ static int profile(struct runner *r, int reps, struct engine_profile *out, struc
              : prefill ? prompt_parts(r, reps, out, &device, e)
                        : step_parts(r, reps, out, &device, e);
     }
-    bounds(g, depth, prefill ? r->n : 1, prefill, out);
+    bounds(g, depth, r->n, prefill, out);
     double sum = 0;
     for (int i = 0; i < EP_LAUNCH_GAPS; i++) {
         sum += out->part[i].ms;
@@ -220,10 +241,10 @@ static int profile(struct runner *r, int reps, struct engine_profile *out, struc
     return rc;
 }
 
-int engine_profile_step(struct engine *g, int seq, int reps, struct engine_profile *out,
-                        struct err *e)
+int engine_profile_step(struct engine *g, const int *seqs, int n, int reps,
+                        struct engine_profile *out, struct err *e)
 {
-    struct runner r = {.g = g, .base = -1, .seq = seq, .n = 1, .id = 1};
+    struct runner r = {.g = g, .seqs = seqs, .n = n, .id = 1};
     return profile(&r, reps, out, e);
 }
 

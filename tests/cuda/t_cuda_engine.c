@@ -697,7 +697,7 @@ static void parts(void)
         prefill(g, base, text, 3, 0, NULL);
         must(engine_seq_fork(g, seq, base, &e), &e);
         decode(g, &seq, text, 1, before);
-        must(engine_profile_step(g, seq, 1, &p, &e), &e);
+        must(engine_profile_step(g, &seq, 1, 1, &p, &e), &e);
         bool good = p.peak > 0;
         for (int i = 0; i < EP_LAUNCH_GAPS; i++) {
             good = good && p.part[i].bytes > 0 && (i == EP_WEIGHTS || p.part[i].ms > 0);
