@@ -122,6 +122,29 @@ for key in token_bytes kv_tokens kv_bytes used_bytes weights_bytes ms_per_step; 
 done
 grep -q '"what":"pool","kv_format":"k3v3","depth":700,"rows":2' "$tmp/out" && grep -q '"used_tokens":1536' "$tmp/out" || rc=1
 result 'bench --what pool has sequences side by side' $rc
+"$q" bench -m "$m" --backend cpu --threads 1 --reps 1 --what users --users 1,3 --depth 70 --accept 1 --prompt-tokens 130 --json >"$tmp/out" 2>"$tmp/err" &&
+    sed 's/{"what"/\n&/g' "$tmp/out" | grep '^{"what":"users' | awk '
+    function is(key,   v) { # the number of a key
+        v = $0
+        return sub(".*\"" key "\":", "", v) ? v + 0 : -1
+    }
+    function same(x, y) { return x - y < 1e-6 * y && y - x < 1e-6 * y }
+    /"what":"users",/ {
+        steps++
+        n = is("users")
+        if (n != (steps == 1 ? 1 : 3) || !same(is("tok_s") * is("ms_per_step"), 1e3 * n)) bad = 1
+        if (steps == 1 && is("times_one") != 1 || gsub(/"part":/, "") != 7) bad = 1
+    }
+    /users-gap/ {
+        gaps++
+        if (is("chunks") * is("chunk_tokens") < 130 || is("prompt_ms") < is("largest_gap_ms") || is("step_ms") <= 0) bad = 1
+    }
+    /users-spec/ { # every draft is taken
+        rounds[is("users")]++
+        if (!same(is("tok_s") * is("ms_per_round"), 1e3 * is("users") * (is("drafts") + 1))) bad = 1
+    }
+    END { exit bad || steps != 2 || gaps != 2 || rounds[1] != 9 || rounds[3] != 4 }'
+result 'bench --what users: many conversations at once' $?
 "$q" bench -m "$m" --backend cpu --threads 1 --reps 2 --what profile --depth 0,70 --prompt-tokens 65 --json >"$tmp/out" 2>"$tmp/err" &&
     sed 's/{"what"/\n&/g' "$tmp/out" | grep '^{"what":"profile"' | awk '
     {
