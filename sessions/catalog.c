@@ -100,6 +100,16 @@ static const char *const migrations[] = {
     "CREATE TABLE recovered("
     " conversation INTEGER PRIMARY KEY REFERENCES conversations(id) ON DELETE CASCADE,"
     " tokens INTEGER NOT NULL);",
+    "CREATE TABLE parts("
+    " id INTEGER PRIMARY KEY," /* in the order in which they were said */
+    " turn INTEGER NOT NULL REFERENCES turns(id) ON DELETE CASCADE,"
+    " text BLOB,"
+    " thought BLOB,"
+    " ids BLOB);"
+    "CREATE INDEX parts_turn ON parts(turn);"
+    /* a turn that is written as a whole has them in it */
+    "CREATE TRIGGER parts_over AFTER UPDATE OF text ON turns BEGIN"
+    " DELETE FROM parts WHERE turn = new.id; END;",
 };
 _Static_assert(sizeof migrations / sizeof *migrations == CATALOG_SCHEMA, "a step for each version");
 

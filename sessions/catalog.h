@@ -32,7 +32,7 @@ int catalog_in_place(const struct catalog *c, struct err *e);
 int catalog_open_fixed(const char *path, const char *why, struct catalog **out, struct err *e);
 /* One without a conversation, where none could be made. */
 int catalog_open_none(const char *path, const char *why, struct catalog **out, struct err *e);
-#define CATALOG_SCHEMA 4
+#define CATALOG_SCHEMA 5
 
 struct catalog_conv {
     int64_t id;
@@ -137,6 +137,18 @@ int catalog_add(struct catalog *c, int64_t conv, int64_t parent, const struct ca
                 int64_t *id, struct err *e);
 /* Replaces what is recorded of a turn, except its role and place. */
 int catalog_update(struct catalog *c, int64_t id, const struct catalog_turn *t, struct err *e);
+/* What an answer under way said since it was written last. */
+struct catalog_part {
+    const char *text;
+    size_t text_n;
+    const char *thought;
+    size_t thought_n;
+    const int32_t *ids;
+    size_t n_ids;
+};
+/* Adds it to a turn, for catalog_recover; the next catalog_update takes its place. Waits neither
+ * for the disk nor for another writer (QE_BUSY): it outlives the process, not the machine. */
+int catalog_part_add(struct catalog *c, int64_t turn, const struct catalog_part *p, struct err *e);
 /* The turns of a conversation in the order they were added, every branch. */
 int catalog_turns(struct catalog *c, int64_t conv, catalog_turn_fn fn, void *ctx, struct err *e);
 /* Those from the first to a turn (0: to the leaf). */

@@ -334,7 +334,8 @@ static int mark_recovered(struct catalog *c, int64_t conv, int tokens, struct er
 static int end_unfinished(struct catalog *c, int64_t conv, int *n, int *tokens, struct err *e)
 {
     int64_t turn = 0;
-    int rc = last_said(c, conv, &turn, tokens, e);
+    int rc = cat_join_parts(c, conv, e);
+    rc = rc < 0 ? rc : last_said(c, conv, &turn, tokens, e);
     if (rc == 0 && turn > 0) {
         rc = catalog_set_leaf(c, conv, turn, e);
     }

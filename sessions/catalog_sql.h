@@ -32,6 +32,9 @@ int cat_int_take(struct catalog *c, sqlite3_stmt *st, int64_t *out, struct err *
 int cat_begin_write(struct catalog *c, struct err *e);
 int cat_end_write(struct catalog *c, int rc, struct err *e);
 
+/* Puts what was added to the unfinished answers of a conversation (catalog_part_add) into their
+ * turns. In a transaction of the caller's. */
+int cat_join_parts(struct catalog *c, int64_t conv, struct err *e);
 /* Brings the schema up to date; QE_UNSUPPORTED: it is a newer one. */
 int cat_migrate(struct catalog *c, struct err *e);
 

@@ -110,6 +110,75 @@ for end in HUP TERM KILL; do
 done
 result 'a draft that is written while an answer runs is there again, whatever ended it'
 
+# ---- what was taken out of a draft, and a command ----
+again 100 30 --start new
+say 'about drafts' 'about drafts'
+wait_for '│ Answered\.'
+wait_for '── idle'
+text 'SECRET three'
+wait_for '^ > SECRET three'
+wait_until sh -c 'sleep 1.5'
+key C-u
+text '/new'
+wait_for '^ > /new'
+key Enter
+wait_for 'a new conversation'
+key F4
+wait_for '^ conversations: '
+key Enter
+wait_for '│ about drafts'
+wait_for 'ctx [1-9]' # without a key
+must_not 'SECRET'
+text '/new'
+wait_for '^ > /new'
+wait_until sh -c 'sleep 1.5'
+key Enter
+wait_for 'a new conversation'
+key F4
+wait_for '^ conversations: '
+key Enter
+wait_for '│ about drafts'
+must_not '^ > /new'
+text 'stays here'
+wait_for '^ > stays here'
+key C-d
+key C-u
+key C-d
+wait_for '^rc=0'
+again 100 30 -c
+wait_for '│ about drafts'
+must_not 'stays here|SECRET'
+text '/quit'
+wait_for '^ > /quit'
+wait_until sh -c 'sleep 1.5'
+key Enter
+wait_for '^rc=0'
+again 100 30 -c
+wait_for '│ about drafts'
+must_not '^ > /quit'
+key C-x
+key 3
+wait_for '\[2\]'
+key C-x
+key o
+text 'kept in a pane'
+wait_for 'kept in a pane'
+key C-x
+key 0
+wait_not '\[2\]'
+wait_until sh -c 'sleep 0.2'
+key F4
+wait_for '^ conversations: '
+text 'about drafts'
+wait_for '^ > about drafts'
+key Enter
+wait_for '│ about drafts'
+wait_for '> kept in a pane'
+key C-u
+key C-d
+wait_for '^rc=0'
+result 'a draft is left as it is, also when it was cleared; a command that was run is none'
+
 # ---- the mark of an answer that was cut off ----
 again 100 30 --start new
 say 'the first of them'

@@ -674,6 +674,7 @@ static void new_chat(struct app *a)
 
 void command_new(struct pane *p)
 {
+    pane_draft_keep(p); /* as it is now, also where there is none any more */
     chat_clear(p->chat);
     free(p->name);
     free(p->branch);

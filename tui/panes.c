@@ -78,8 +78,15 @@ void panes_remove(struct pane *p)
     tiles_remove(&a->tiles, at);
     memmove(a->panes + at, a->panes + at + 1, (a->n_panes - at - 1) * sizeof(struct pane *));
     a->panes[--a->n_panes] = NULL;
-    submit_keep_draft(p);
-    pane_draft_keep(p);
+    struct view_chat v;
+    chat_view(p->chat, &v);
+    if (!p->fresh && v.conversation > 0) { /* else it would have no place */
+        pane_draft_keep(p);
+        submit_keep_draft(p);
+    } else {
+        submit_keep_draft(p);
+        pane_draft_keep(p);
+    }
     pane_free(p);
     a->dirty = true;
 }

@@ -123,6 +123,7 @@ static void on_event(struct plain *p, const struct conv_event *ev, bool *over)
         fputs(".\n", p->talk);
         break;
     case CE_SAVED:
+    case CE_COUNTED:
         break;
     case CE_STORED:
         buf_truncate(&p->unsaved, 0);

@@ -104,6 +104,7 @@ void submit_draft(struct app *a)
         m.shown.len--;
     } else if (m.shown.data[0] == '/') {
         composer_clear(a->cur->composer); /* a command may fill it */
+        pane_draft_keep(a->cur);          /* it is no draft, wherever it leads */
         a->recalled = false;
         if (!command_run(a, m.full.data, m.full.len)) {
             composer_set(a->cur->composer, m.full.data, m.full.len);

@@ -303,6 +303,7 @@ static void on_pane_event(struct pane *p, const struct conv_event *ev)
         p->stored_known = true;
         break;
     case CE_SAVED:
+    case CE_COUNTED: /* it is drawn with the frame that every event brings */
         break;
     }
 }

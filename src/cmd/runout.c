@@ -326,6 +326,7 @@ void runout_event(struct runout *o, const struct conv *c, const struct conv_even
     case CE_END:
     case CE_SAVED:
     case CE_STORED:
+    case CE_COUNTED:
         clear_progress(o);
         return;
     }

@@ -112,7 +112,8 @@ enum conv_event_kind {
     CE_END,     /* the turn is over and stored; reason; text on CE_R_ERROR */
     CE_NOTICE,  /* text: one line that the user should see; chat may be NULL */
     CE_SAVED,   /* chat_save: the state is on disk, or a CE_NOTICE said why not */
-    CE_STORED   /* chat_flush: text: why something is not on disk; empty: all of it is */
+    CE_STORED,  /* chat_flush: text: why something is not on disk; empty: all of it is */
+    CE_COUNTED  /* chat_resume, chat_rewind: view_chat.context_used is of what is left now */
 };
 enum conv_reason { CE_R_STOP, CE_R_LENGTH, CE_R_CANCELLED, CE_R_TOOL, CE_R_ERROR };
 /* "stop", "length", "cancelled", "tool_calls", "error". */

@@ -105,6 +105,7 @@ static bool merge(struct post *p, struct post_item *it)
     case CE_NOTICE:
     case CE_SAVED:
     case CE_STORED:
+    case CE_COUNTED:
         return false;
     }
     item_fini(it);

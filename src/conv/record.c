@@ -20,6 +20,7 @@ struct record_row {
     size_t text_n, thought_n;
     int32_t *ids;
     size_t n_ids;
+    size_t text_put, thought_put, ids_put; /* as far as record_more got */
     struct record_row *next;
 };
 
@@ -68,6 +69,9 @@ static void row_set(struct record_row *w, const struct catalog_turn *t)
     if (t->n_ids > 0) {
         memcpy(w->ids, t->ids, t->n_ids * sizeof *w->ids);
     }
+    w->text_put = w->text_n;
+    w->thought_put = w->thought_n;
+    w->ids_put = w->n_ids;
     w->changed = true;
 }
 
@@ -355,6 +359,28 @@ void record_answer(struct record *r, struct record_chat *c, const struct catalog
     if (r->store) { /* else when the turn is over */
         (void)write_rows(r, c);
     }
+}
+
+bool record_more(struct record *r, struct record_chat *c, const struct catalog_turn *t)
+{
+    struct record_row *w = c->answer;
+    if (!w || w->changed || w->id == 0 || !r->store || t->n_ids <= w->ids_put ||
+        t->text_n < w->text_put || t->thought_n < w->thought_put) {
+        return false;
+    }
+    const struct catalog_part p = {.text = t->text ? t->text + w->text_put : NULL,
+                                   .text_n = t->text_n - w->text_put,
+                                   .thought = t->thought ? t->thought + w->thought_put : NULL,
+                                   .thought_n = t->thought_n - w->thought_put,
+                                   .ids = t->ids + w->ids_put,
+                                   .n_ids = t->n_ids - w->ids_put};
+    if (catalog_part_add(store_catalog(r->store), w->id, &p, NULL) < 0) {
+        return false; /* what is wrong is told when the whole is written */
+    }
+    w->text_put = t->text_n;
+    w->thought_put = t->thought_n;
+    w->ids_put = t->n_ids;
+    return true;
 }
 
 int64_t record_done(struct record *r, struct record_chat *c, bool kept)

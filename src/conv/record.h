@@ -54,6 +54,9 @@ bool record_user(struct record *r, struct record_chat *c, const char *model, con
                  const char *text, size_t n);
 /* Stores the answer as far as it goes; the first call adds it. */
 void record_answer(struct record *r, struct record_chat *c, const struct catalog_turn *t);
+/* Adds what the answer says beyond what is stored of it, at the cost of what is new; true when it
+ * is handed over. t: as for record_answer, of which it needs text, thought and ids. */
+bool record_more(struct record *r, struct record_chat *c, const struct catalog_turn *t);
 /* The turn is over. kept: it stays part of the conversation that follows. Returns the
  * answer's id, 0 when it is not on disk. */
 int64_t record_done(struct record *r, struct record_chat *c, bool kept);

@@ -16,7 +16,8 @@
 #include "conv/chat.h"
 #include "conv/request.h"
 
-#define SAVE_NS 2000000000 /* between two commits of an answer that streams */
+#define SAVE_NS 2000000000 /* between two commits of an answer that streams, as a whole */
+#define PART_NS 50000000   /* between two writes of what is new in it */
 
 static int64_t now(void)
 {
@@ -187,10 +188,39 @@ static void save(struct chat *t, const char *finish, const struct job_stats *st)
     };
     record_answer(&t->conv->record, &t->record, &row);
     conv_record_news(t->conv, t);
-    u->saved_at = now();
+    u->saved_at = u->part_at = now();
+    u->part_due = 0;
+    u->saved_calls = json_array_size(u->said.calls);
     buf_free(&calls);
     buf_free(&stats);
     buf_free(&settings);
+}
+
+/* Stores what is new in the answer, before anybody sees it: at once, or a little later where
+ * something was stored just before. */
+static void save_new(struct chat *t)
+{
+    struct turn *u = &t->turn;
+    if (u->in->kind != IN_SEND || u->ids.n == 0) {
+        return;
+    }
+    const int64_t at = now();
+    const bool first = u->part_at == u->saved_at && u->part_due == 0;
+    if (at - u->saved_at > SAVE_NS || json_array_size(u->said.calls) > u->saved_calls) {
+        save(t, NULL, NULL);
+    } else if (first || at - u->part_at >= PART_NS) {
+        const struct catalog_turn row = {.text = u->said.text.data,
+                                         .text_n = u->said.text.len,
+                                         .thought = u->said.thought.data,
+                                         .thought_n = u->said.thought.len,
+                                         .ids = u->ids.v,
+                                         .n_ids = u->ids.n};
+        (void)record_more(&t->conv->record, &t->record, &row);
+        u->part_at = at; /* not when it ended: what came meanwhile is not to wait longer for it */
+        u->part_due = 0;
+    } else if (u->part_due == 0) {
+        u->part_due = u->part_at + PART_NS;
+    }
 }
 
 /* ---- the end ---- */
@@ -611,12 +641,9 @@ static void turn_step(struct chat *t)
     if (!news) {
         return;
     }
+    save_new(t);
     chat_publish(t);
     post_said(t);
-    if (now() - u->saved_at > SAVE_NS) {
-        save(t, NULL, NULL);
-    }
-    chat_publish(t);
 }
 
 /* ---- what conv.c calls ---- */
@@ -666,6 +693,8 @@ static void count_context(struct chat *t)
         t->figures.context_used = (int)shape.ends.input;
     }
     tok_ids_free(&ids);
+    chat_publish(t); /* before it is told of */
+    post_event(t, CE_COUNTED, NULL, 0);
 }
 
 void chat_work(struct chat *t)
@@ -679,6 +708,9 @@ void chat_work(struct chat *t)
         }
         if (t->turn.job) {
             turn_step(t);
+        }
+        if (t->turn.job && t->turn.part_due && now() >= t->turn.part_due) {
+            save_new(t);
         }
     } while (may_begin(t));
     waiting_work(t);

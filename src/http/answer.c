@@ -454,6 +454,7 @@ void answer_event(struct answer *a, int i, const struct conv_event *ev)
     case CE_NOTICE:
     case CE_SAVED:
     case CE_STORED:
+    case CE_COUNTED:
         break;
     }
 }

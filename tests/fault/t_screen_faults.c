@@ -189,6 +189,63 @@ static void test_kill(void **state)
     free(ended);
 }
 
+/* What is stored of an answer is as much as was shown, but for what the engine says in the time
+ * between two writes. */
+static void test_lost(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pace;
+        int most; /* words, each of a token at least, in the 50 ms between two writes, and one */
+    } ways[] = {{"round 2ms\n", 26}, {"round 60ms\n", 1}};
+    const int runs = is_long() ? 40 : 3;
+    struct buf all = BUF_INIT, want = BUF_INIT;
+    int worst = 0;
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        for (int i = 0; i < runs; i++) {
+            char text[128], word[16];
+            snprintf(text, sizeof text, "%sanswer\nrepeat 2000 said%%d\\x20\n", ways[w].pace);
+            new_home();
+            write_script(text);
+            struct ptyterm *t = start(100, 30);
+            say(t, "tell me");
+            must_show(t, "said3");
+            drain(t, (int)random_of(w == 0 ? 700 : 300));
+            int shown = 2000;
+            for (; shown > 0; shown--) {
+                snprintf(word, sizeof word, "said%d", shown);
+                if (ptyterm_find(t, word) >= 0) {
+                    break;
+                }
+            }
+            ptyterm_free(t);
+            ptyterm_free(start(100, 30)); /* puts it together */
+            stored(&all);
+            buf_truncate(&want, 0);
+            buf_adds(&want, "");
+            int have = 0;
+            for (int k = 1; k <= 2000; k++) {
+                buf_printf(&want, "said%d ", k);
+                if (!strstr(all.data, want.data)) {
+                    break;
+                }
+                have = k;
+            }
+            snprintf(word, sizeof word, "said%d ", have + 2);
+            if (strstr(all.data, word)) {
+                fail_msg("what is stored is not the beginning: there is %s", word);
+            }
+            worst = shown - have > worst ? shown - have : worst;
+            if (have < shown - ways[w].most) {
+                fail_msg("said%d was shown, and what is stored ends with said%d", shown, have);
+            }
+        }
+    }
+    print_message("at most %d words that were shown are lost\n", worst);
+    buf_free(&all);
+    buf_free(&want);
+}
+
 /* The text that is cut off is said on the next start. */
 static void test_recovered(void **state)
 {
@@ -198,7 +255,6 @@ static void test_recovered(void **state)
     struct ptyterm *t = start(100, 30);
     say(t, "tell me");
     must_show(t, "said20");
-    drain(t, 2500); /* an answer is committed every two seconds */
     ptyterm_free(t);
     t = start(100, 30);
     must_show(t, "recovered 1 conversation, the last answer cut at");
@@ -477,11 +533,11 @@ static void test_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kill),       cmocka_unit_test(test_recovered),
-        cmocka_unit_test(test_unanswered), cmocka_unit_test(test_stalled),
-        cmocka_unit_test(test_resizes),    cmocka_unit_test(test_crash),
-        cmocka_unit_test(test_suspend),    cmocka_unit_test(test_two),
-        cmocka_unit_test(test_disk),
+        cmocka_unit_test(test_kill),      cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_recovered), cmocka_unit_test(test_unanswered),
+        cmocka_unit_test(test_stalled),   cmocka_unit_test(test_resizes),
+        cmocka_unit_test(test_crash),     cmocka_unit_test(test_suspend),
+        cmocka_unit_test(test_two),       cmocka_unit_test(test_disk),
     };
     quasar = getenv("QUASAR_BIN");
     if (!quasar || !mkdtemp(home)) {

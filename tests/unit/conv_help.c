@@ -98,6 +98,7 @@ void hear(struct conv *c, const struct chat *t, struct heard *h)
             break;
         case CE_SAVED:
         case CE_STORED:
+        case CE_COUNTED:
             break;
         case CE_END:
             assert_ptr_equal(ev.chat, t);

@@ -295,6 +295,68 @@ static void an_old_one_is_brought_up(void **state)
     catalog_close(c);
 }
 
+static void more(struct catalog *c, int64_t turn, const char *text, const char *thought, int32_t id)
+{
+    const struct catalog_part p = {.text = text,
+                                   .text_n = strlen(text),
+                                   .thought = thought,
+                                   .thought_n = strlen(thought),
+                                   .ids = &id,
+                                   .n_ids = 1};
+    assert_int_equal(catalog_part_add(c, turn, &p, NULL), 0);
+}
+
+/* What was added to an answer is put together when its writer is gone, and is over with the next
+ * whole one. */
+static void answers_in_pieces(void **state)
+{
+    (void)state;
+    fresh();
+    struct catalog *c = open_ok();
+    const int64_t conv = begin(c, NULL), q = add(c, conv, 0, CAT_USER, "one");
+    const int64_t done = add(c, conv, q, CAT_ASSISTANT, "");
+    const struct catalog_turn whole = {.text = "whole", .text_n = 5, .finish = "stop"};
+    more(c, done, "gone", "", 1);
+    assert_int_equal(catalog_update(c, done, &whole, NULL), 0);
+    const int64_t cut = add(c, conv, q, CAT_ASSISTANT, "");
+    const int32_t ids[] = {7, 8};
+    const struct catalog_turn some = {
+        .text = "so", .text_n = 2, .thought = "h", .thought_n = 1, .ids = ids, .n_ids = 2};
+    assert_int_equal(catalog_update(c, cut, &some, NULL), 0);
+    more(c, cut, " far\xC3", "m", 70000);
+    more(c, cut, "\xBC", "", 0);
+    more(c, cut, "", "!", -1);
+    const struct catalog_part none = {.text = "x", .text_n = 1};
+    assert_true(catalog_part_add(c, 999, &none, NULL) < 0);
+    catalog_close(c);
+    c = open_ok();
+    int n = 0, tokens = 0;
+    assert_int_equal(catalog_recover(c, conv, &n, &tokens, NULL), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(tokens, 5);
+    struct seen s = {0};
+    assert_int_equal(catalog_turns(c, conv, see_turn, &s, NULL), 0);
+    assert_non_null(strstr(s.all.data, "so far\xC3\xBC"));
+    assert_non_null(strstr(s.all.data, "hm!||interrupted||7,8,70000,0,-1,"));
+    assert_non_null(strstr(s.all.data, "whole"));
+    assert_null(strstr(s.all.data, "gone"));
+    buf_free(&s.all);
+    assert_int_equal(catalog_recover(c, conv, &n, &tokens, NULL), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(catalog_verify(c, NULL), 0);
+    /* and none of it is left */
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    sqlite3_stmt *st = NULL;
+    assert_int_equal(sqlite3_prepare_v2(db, "SELECT count(*) FROM parts", -1, &st, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    assert_int_equal(sqlite3_column_int(st, 0), 0);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    catalog_close(c);
+}
+
 /* One of version 3, with a draft in it, gets what version 4 adds. */
 static void one_without_a_queue_is_brought_up(void **state)
 {
@@ -306,7 +368,8 @@ static void one_without_a_queue_is_brought_up(void **state)
     catalog_close(c);
     sqlite3 *db = NULL;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    const char *sql = "DROP TABLE queued; DROP TABLE recovered; PRAGMA user_version = 3";
+    const char *sql = "DROP TABLE queued; DROP TABLE recovered; DROP TRIGGER parts_over;"
+                      "DROP TABLE parts; PRAGMA user_version = 3";
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
     c = open_ok();
@@ -368,6 +431,7 @@ int main(void)
         cmocka_unit_test(opened_by_many),
         cmocka_unit_test(an_old_one_is_brought_up),
         cmocka_unit_test(one_without_a_queue_is_brought_up),
+        cmocka_unit_test(answers_in_pieces),
         cmocka_unit_test(long_lists_are_quick),
     };
     return cmocka_run_group_tests(tests, catalog_prepare, catalog_clean);
