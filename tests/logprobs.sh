@@ -67,12 +67,21 @@ chunks=$(grep -c '"token_logprobs"' "$tmp/stream")
 [ "$chunks" -gt 3 ] || wrong "they come in $chunks chunks"
 offsets=$(numbers text_offset <"$tmp/stream" | sort -n | uniq | wc -l)
 [ "$offsets" = 32 ] || wrong "there are $offsets offsets"
+# texts KEY: the JSON strings under it, one a line; several lists follow one another
+texts() { grep -o "\"$1\":\[\(\"\(\\\\.\|[^\"\\]\)*\",*\)*\]" | sed "s/^\"$1\":\[//;s/\]$//" | grep -o '"\(\\.\|[^"\]\)*"'; }
+# likeliest: the objects of top_logprobs, one a line
+likeliest() { grep -o '"top_logprobs":\[[^]]*\]' | grep -o '{"[^}]*}'; }
+for what in 'texts tokens' likeliest; do
+    for f in whole stream; do $what <"$tmp/$f" >"$tmp/$f.t"; done
+    [ "$(wc -l <"$tmp/whole.t")" = 32 ] || wrong "$what: of 32 tokens there are $(wc -l <"$tmp/whole.t")"
+    cmp -s "$tmp/whole.t" "$tmp/stream.t" || wrong "$what: streamed ones differ: $(diff "$tmp/whole.t" "$tmp/stream.t" | head -3)"
+done
 result "the same in a stream, with the chunks of their tokens"
 
 chat='"messages":[{"role":"user","content":"Hello"}],"max_tokens":24,"temperature":0,"ignore_eos":true,"logprobs":true,"top_logprobs":3'
 curl -s -m 60 "$url/v1/chat/completions" -d "{$chat}" >"$tmp/whole"
 curl -sN -m 60 "$url/v1/chat/completions" -d "{\"stream\":true,$chat}" >"$tmp/stream"
-for f in whole stream; do grep -o '"logprob":[-0-9.e]*' "$tmp/$f" >"$tmp/$f.p"; done
+for f in whole stream; do grep -o '"token":"\(\\.\|[^"\]\)*","logprob":[-0-9.e]*,"bytes":\[[0-9,]*\]' "$tmp/$f" >"$tmp/$f.p"; done
 [ "$(wc -l <"$tmp/whole.p")" = 96 ] || wrong "of 24 tokens and 3 likeliest there are $(wc -l <"$tmp/whole.p")"
 cmp -s "$tmp/whole.p" "$tmp/stream.p" || wrong "streamed ones differ: $(diff "$tmp/whole.p" "$tmp/stream.p" | head -3)"
 result "chat: the same in a stream"

@@ -68,6 +68,7 @@ struct choice_out {
     bool begun;              /* its first event is out */
     struct buf text;         /* of the open item, for shapes that repeat it */
     struct buf logprobs;     /* that were not told yet: struct conv_logprob, 1 + top for a token */
+    struct buf telling;      /* those that ask_untold gave last */
     size_t told, told_bytes; /* tokens whose log probabilities were; bytes of their texts */
     json_t *item;            /* the open one; owned */
     json_t *items;           /* those before; owned */

@@ -128,20 +128,25 @@ const struct conv_logprob *ask_untold(const struct ask *a, struct choice_out *c,
                                       const struct chat_result *r, size_t *n)
 {
     const size_t per = (size_t)a->top + 1;
-    const struct conv_logprob *l = (const struct conv_logprob *)(const void *)c->logprobs.data;
-    *n = c->logprobs.len / (per * sizeof *l);
+    /* they stay whole while they are told: emptying a buffer writes to its first byte */
+    struct buf before = c->telling;
+    c->telling = c->logprobs;
+    buf_truncate(&before, 0);
+    c->logprobs = before;
+    const struct conv_logprob *l = (const struct conv_logprob *)(const void *)c->telling.data;
+    *n = c->telling.len / (per * sizeof *l);
     if (r && r->n_logprobs > 0) {
         l = r->logprobs + c->told * (size_t)r->n_logprobs;
         *n = r->n_ids - c->told;
     }
     c->told += *n;
-    buf_truncate(&c->logprobs, 0);
     return a->logprobs && *n > 0 ? l : NULL;
 }
 
 void choice_free(struct choice_out *c)
 {
     buf_free(&c->logprobs);
+    buf_free(&c->telling);
     buf_free(&c->text);
     json_decref(c->item);
     json_decref(c->items);
