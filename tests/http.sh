@@ -134,9 +134,20 @@ get 200 /tokenize -d '{"prompt":""}' && has '"count":0'
 get 200 /v1/chat/completions -d '{"model":"a\r\nX-Evil: 1","messages":[{"role":"user","content":"hello"}]}'
 grep -qi '^X-Evil' "$tmp/head" && wrong "a header was smuggled in"
 get 400 /v1/chat/completions -d "{\"tools\":5,${chat#\{}" && has '"param":"tools"'
-get 400 /v1/chat/completions -d "{\"tools\":[5],${chat#\{}" && has '"param":"tools"' 'item 0 is a number'
-get 400 /v1/chat/completions -d "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":5}}],${chat#\{}" && has 'the name is a number'
+get 400 /v1/chat/completions -d "{\"tools\":[5],${chat#\{}" && has '"param":"tools"' 'tools[0]: is a number'
+get 400 /v1/chat/completions -d "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":5}}],${chat#\{}" && has 'tools[0].function.name: is a number'
 get 400 /v1/chat/completions -d "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}],${chat#\{}" && has 'parameters is an array'
+get 400 /v1/chat/completions -d "{\"tools\":[{}],${chat#\{}" && has 'tools[0].name: is missing'
+get 400 /v1/chat/completions -d "{\"tools\":[{\"type\":\"function\"}],${chat#\{}" && has 'tools[0].name: is missing'
+long=$(printf 'x%.0s' $(seq 1 201))
+for name in 'a>b' 'a<b' 'a\nb' 'a\u0000b' ' a' 'a\t' "'a" 'a\"' '`a' '' "$long"; do
+    get 400 /v1/chat/completions -d "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}},{\"type\":\"function\",\"function\":{\"name\":\"$name\"}}],${chat#\{}" && has '"param":"tools"' 'tools[1].function.name: '
+    get 400 /v1/messages -d "{\"max_tokens\":5,\"tools\":[{\"name\":\"$name\",\"input_schema\":{}}],\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}" && has 'tools[0].name: '
+    get 400 /v1/responses -d "{\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[{\"type\":\"function\",\"name\":\"$name\"}]}]}" && has 'tools[0].tools[0].name: '
+done
+for name in 'a b' 'a\"b' 'é/=:' "${long%x}"; do
+    get 200 /v1/chat/completions -d "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"$name\"}}],${chat#\{}"
+done
 get 400 /v1/chat/completions -d "{\"tool_choice\":7,${chat#\{}" && has '"param":"tool_choice"'
 get 400 /v1/chat/completions -d "{\"reasoning_effort\":7,${chat#\{}" && has '"param":"reasoning_effort"'
 get 400 /v1/chat/completions -d "{\"reasoning\":{\"effort\":7},${chat#\{}" && has '"param":"reasoning.effort"'

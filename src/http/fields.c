@@ -164,48 +164,106 @@ const char *fields_word(struct fields *f, const char *object, const char *key, c
     return json_is_string(v) ? json_string_value(v) : "";
 }
 
-/* One tool; those of kinds that are not known have neither name nor schema. */
-static void check_tool(struct fields *f, const json_t *t, size_t i, const char *within,
+/* Item i of the tools, or something inside of it (at, "" for all of it). */
+__attribute__((format(printf, 4, 5))) static void wrong_tool(struct fields *f, const char *tool,
+                                                             const char *at, const char *fmt, ...)
+{
+    char what[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    if (fields_ok(f)) {
+        f->field = "tools";
+        err_set(&f->e, QE_FORMAT, "%s%s: %s", tool, at, what);
+    }
+}
+
+/* What a call's markup cannot carry about a name: what ends its tag, what is taken off its ends
+ * because models add it, and more than is looked through for that end. NULL: nothing. */
+static const char *bad_name(const json_t *name)
+{
+    static const char ends[] = " \t\n\v\f\r\"'`";
+    const char *s = json_string_value(name);
+    const size_t n = json_string_length(name);
+    return n == 0                                         ? "is empty"
+           : n > FIELDS_NAME_MOST                         ? "is too long"
+           : memchr(s, '>', n) || memchr(s, '<', n)       ? "has < or >"
+           : memchr(s, '\n', n) || memchr(s, 0, n)        ? "has a line break or a zero byte"
+           : strchr(ends, s[0]) || strchr(ends, s[n - 1]) ? "begins or ends with a blank or a quote"
+                                                          : NULL;
+}
+
+/* One tool; those of kinds that are not known have neither name nor schema. tool: what it is called
+ * in messages. */
+static void check_tool(struct fields *f, const json_t *t, const char *tool, const char *within,
                        const char *schema)
 {
     const json_t *o = within ? json_object_get(t, within) : t;
     if (!json_is_object(t)) {
-        fields_wrong(f, "tools", "item %zu is %s; it must be an object", i, type_word(t));
+        wrong_tool(f, tool, "", "is %s; it must be an object", type_word(t));
         return;
     }
     const bool kind = json_is_string(json_object_get(t, "type"));
-    if (!o || (!within && kind && !field_is(t, "function") && !field_is(t, "custom"))) {
+    if ((!o || !within) && kind && !field_is(t, "function") && !field_is(t, "custom")) {
         return;
     }
-    if (!json_is_object(o)) {
-        fields_wrong(f, "tools", "item %zu: %s is %s; it must be an object", i, within,
-                     type_word(o));
+    if (o && !json_is_object(o)) {
+        wrong_tool(f, tool, "", "%s is %s; it must be an object", within, type_word(o));
         return;
+    }
+    if (!o) { /* of free text, or written flat, as another API has it */
+        within = json_is_object(json_object_get(t, "custom")) ? "custom" : NULL;
+        o = within ? json_object_get(t, within) : t;
     }
     const json_t *name = json_object_get(o, "name"), *text = json_object_get(o, "description");
     const json_t *s = json_object_get(o, schema);
-    if (!json_is_string(name) || json_string_length(name) == 0) {
-        fields_wrong(f, "tools", "item %zu: the name is %s; it must be a string", i,
-                     !name                  ? "missing"
-                     : json_is_string(name) ? "empty"
-                                            : type_word(name));
+    const char *bad = json_is_string(name) ? bad_name(name) : NULL;
+    char at[32];
+    snprintf(at, sizeof at, "%s%s.name", within ? "." : "", within ? within : "");
+    if (!json_is_string(name)) {
+        wrong_tool(f, tool, at, "is %s; it must be a string", name ? type_word(name) : "missing");
+    } else if (bad) {
+        wrong_tool(f, tool, at,
+                   "%s; a name that the model can call has at most %d bytes, no < or >, no line "
+                   "break, and neither blank nor quote at its ends",
+                   bad, FIELDS_NAME_MOST);
     } else if (text && !json_is_string(text) && !json_is_null(text)) {
-        fields_wrong(f, "tools", "item %zu: the description is %s; it must be a string", i,
-                     type_word(text));
+        wrong_tool(f, tool, "", "the description is %s; it must be a string", type_word(text));
     } else if (s && !json_is_object(s) && !json_is_null(s)) {
-        fields_wrong(f, "tools", "item %zu: %s is %s; it must be an object", i, schema,
-                     type_word(s));
+        wrong_tool(f, tool, "", "%s is %s; it must be an object", schema, type_word(s));
+    }
+}
+
+/* A list of tools, and those of the namespaces in it. */
+static void check_tools(struct fields *f, const json_t *list, const char *within,
+                        const char *schema)
+{
+    const json_t *t = NULL;
+    size_t i = 0;
+    char tool[64];
+    json_array_foreach((json_t *)(uintptr_t)list, i, t)
+    {
+        snprintf(tool, sizeof tool, "tools[%zu]", i);
+        check_tool(f, t, tool, within, schema);
+        const json_t *inner = json_object_get(t, "tools");
+        size_t k = 0;
+        const json_t *u = NULL;
+        if (!field_is(t, "namespace")) {
+            continue;
+        }
+        json_array_foreach((json_t *)(uintptr_t)inner, k, u)
+        {
+            snprintf(tool, sizeof tool, "tools[%zu].tools[%zu]", i, k);
+            check_tool(f, u, tool, within, schema);
+        }
     }
 }
 
 json_t *fields_tools(struct fields *f, const char *within, const char *schema)
 {
-    json_t *list = fields_array(f, "tools"), *t = NULL;
-    size_t i = 0;
-    json_array_foreach(list, i, t)
-    {
-        check_tool(f, t, i, within, schema);
-    }
+    json_t *list = fields_array(f, "tools");
+    check_tools(f, list, within, schema);
     return list;
 }
 

@@ -8,6 +8,8 @@
 
 #include "base/err.h"
 
+#define FIELDS_NAME_MOST 200 /* bytes of a tool's name */
+
 /*
  * Fields of a request's body. A field that is missing or null leaves the value as it was; one of
  * a wrong type or range is QE_FORMAT, and its name is left in f->field. After a failure the rest do
@@ -33,7 +35,8 @@ json_t *fields_object(struct fields *f, const char *key);
  * messages ("reasoning.effort"). Borrowed. */
 const char *fields_word(struct fields *f, const char *object, const char *key, const char *name);
 /* The array of tools, whose items must be objects; within (NULL: the item itself) holds its name
- * and, as schema, what it takes. Names must be strings, schemas objects. NULL: there is none. */
+ * and, as schema, what it takes. Names must be strings that the markup of a call can carry, schemas
+ * objects. NULL: there is none. */
 json_t *fields_tools(struct fields *f, const char *within, const char *schema);
 /* tool_choice must be a string or an object, where its shape has both. */
 void fields_choice(struct fields *f, bool string);
