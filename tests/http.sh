@@ -58,6 +58,12 @@ has() {
     done
 }
 head_has() { grep -qi "^$1" "$tmp/head" || wrong "no $1 in: $(cat "$tmp/head")"; }
+# once: one answer came
+once() {
+    local heads
+    heads=$(grep -ac '^HTTP/1' <<<"$body")
+    [ "$heads" = 1 ] || wrong "$heads heads: $body"
+}
 # raw STATUS TEXT: what is sent as it is, printf's escapes resolved
 raw() {
     body=$(printf "$2" | "$hammer" "$port" raw | tr -d '\0')
@@ -117,7 +123,15 @@ raw 400 'GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length:
 raw 400 'POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'
 raw 400 'POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n'
 raw 413 'POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n'
-raw 400 'GET /health HTTP/1.1\r\n\r\n'
+raw 400 'GET /health HTTP/1.1\r\n\r\n' && has '"error":' Host && once
+raw 400 'GET /health HTTP/1.1\r\nHost : x\r\n\r\n' && has '"error":' && once
+raw 400 'POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length : 15\r\n\r\nGET /version HTTP/1.1\r\nHost: x\r\n\r\n' && once
+raw 200 'GET /health HTTP/1.0\r\n\r\n' && once
+for target in '/health\0zz' '/health\0' '/health\0?a=1' '/health\0?' '/health?a=\0' '\0/health'; do
+    raw 400 "GET $target HTTP/1.1\r\nHost: x\r\n\r\n" && once
+done
+raw 200 'GET /health?a=1&b HTTP/1.1\r\nHost: x\r\n\r\n' && once
+raw 200 'GET /v1/models/demo?a=%%20+ HTTP/1.1\r\nHost: x\r\n\r\nGET /version? HTTP/1.1\r\nHost: x\r\n\r\n' && has '"version"' '"display_name"'
 raw 400 'GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n'
 raw 400 'POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}'
 raw 200 'POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n{"prom\r\n9\r\npt":"hi"}\r\n0\r\n\r\n'
@@ -148,6 +162,17 @@ done
 for name in 'a b' 'a\"b' 'é/=:' "${long%x}"; do
     get 200 /v1/chat/completions -d "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"$name\"}}],${chat#\{}"
 done
+get 400 /v1/chat/completions -d '{"messages":[5]}' && has '"param":"messages"' 'messages[0] is not an object'
+get 400 /v1/chat/completions -d '{"messages":[{"role":"user","content":"x"},{"role":"user","content":[{"type":"x"}]}]}' && has '"param":"messages"' 'messages[1]: '
+get 400 /v1/chat/completions -d '{"messages":[{"role":"system","content":"s"},{"role":"user","content":[7]}]}' && has 'messages[1]: '
+get 400 /v1/chat/completions -d '{"messages":[{"content":"x"}]}' && has 'messages[0]: ' 'role'
+get 400 /v1/messages -d '{"max_tokens":5,"messages":[{"role":"user","content":"x"},5]}' && has 'messages[1]: is a number'
+get 400 /v1/responses -d '{"input":[5]}' && has '"param":"input"' 'input[0]: is a number'
+get 400 /v1/responses -d '{"input":[{"type":"strange"}]}' && has '"param":"input"' 'no item'
+get 400 /v1/chat/completions -d "{\"guided_regex\":\"a(\",${chat#\{}" && has '"param":"guided_regex"'
+get 400 /v1/chat/completions -d "{\"guided_grammar\":\"root ::= nothing\",${chat#\{}" && has '"param":"guided_grammar"'
+get 400 /v1/chat/completions -d "{\"guided_choice\":[5],${chat#\{}" && has '"param":"guided_choice"'
+get 400 /v1/responses -d '{"input":"x","text":{"format":{"type":"json_schema","schema":{"type":"odd"}}}}' && has '"param":"text.format"'
 get 400 /v1/chat/completions -d "{\"tool_choice\":7,${chat#\{}" && has '"param":"tool_choice"'
 get 400 /v1/chat/completions -d "{\"reasoning_effort\":7,${chat#\{}" && has '"param":"reasoning_effort"'
 get 400 /v1/chat/completions -d "{\"reasoning\":{\"effort\":7},${chat#\{}" && has '"param":"reasoning.effort"'

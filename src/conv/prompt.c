@@ -133,8 +133,9 @@ static bool is_system(const json_t *m)
     return is_role(m, "system") || is_role(m, "developer");
 }
 
-/* The settings' system prompt goes first, unless it is empty or the conversation has its own. */
-static json_t *with_system(const json_t *messages, const char *system)
+/* The settings' system prompt goes first, unless it is empty or the conversation has its own.
+ * from: gets for each message its place among those that were given, -1: none. */
+static json_t *with_system(const json_t *messages, const char *system, json_t *from)
 {
     json_t *all = json_array();
     const json_t *first = json_array_get(messages, 0);
@@ -143,6 +144,7 @@ static json_t *with_system(const json_t *messages, const char *system)
         json_object_set_new(m, "role", json_string("system"));
         json_object_set_new(m, "content", json_str_lossy(system, strlen(system)));
         json_array_append_new(all, m);
+        json_array_append_new(from, json_integer(-1));
     }
     size_t i = 0;
     json_t *m = NULL;
@@ -151,6 +153,7 @@ static json_t *with_system(const json_t *messages, const char *system)
         json_t *kept = is_role(m, "system") ? without_volatile(m) : json_incref(m);
         if (kept) {
             json_array_append_new(all, kept);
+            json_array_append_new(from, json_integer((json_int_t)i));
         }
     }
     return all;
@@ -189,7 +192,7 @@ static int refuse_vision(const json_t *messages, struct err *e)
 }
 
 /* Templates leave out what they do not know; whoever wrote it would not learn of it. */
-static int check_roles(const json_t *messages, struct err *e)
+static int check_messages(const json_t *messages, struct err *e)
 {
     static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
     size_t i = 0;
@@ -197,6 +200,9 @@ static int check_roles(const json_t *messages, struct err *e)
     json_array_foreach((json_t *)(uintptr_t)messages, i, m)
     {
         const char *role = json_string_value(json_object_get(m, "role"));
+        if (!json_is_object(m)) {
+            return err_set(e, QE_FORMAT, "messages[%zu] is not an object", i);
+        }
         bool known = !role; /* the template says what is wrong with that */
         for (size_t k = 0; k < sizeof roles / sizeof *roles && !known; k++) {
             known = strcmp(role, roles[k]) == 0;
@@ -219,8 +225,8 @@ static void add_message(json_t *all, const char *role, const struct buf *text)
 
 /* Of other templates than the demo's: the system messages at the start are one; later ones stay
  * where they are, as what the user's side adds. Developers' messages count as system messages. New
- * reference. */
-static json_t *with_one_system(const json_t *messages)
+ * reference. from: as with_system made it, loses the places of those that are one now. */
+static json_t *with_one_system(const json_t *messages, json_t *from)
 {
     json_t *all = json_array();
     struct buf text = BUF_INIT;
@@ -229,6 +235,9 @@ static json_t *with_one_system(const json_t *messages)
     for (; i < n && is_system(json_array_get(messages, i)); i++) {
         buf_adds(&text, text.len > 0 ? "\n\n" : "");
         add_text(json_object_get(json_array_get(messages, i), "content"), &text);
+        if (i > 0) {
+            json_array_remove(from, 0);
+        }
     }
     if (i > 0) {
         add_message(all, "system", &text);
@@ -265,6 +274,24 @@ static json_t *shown_tools(const json_t *tools)
     return some;
 }
 
+/* What the template says of a message, in the count of those that were given. */
+static void count_as_given(struct err *e, const json_t *from)
+{
+    char rest[ERR_MSG_MAX];
+    int n = 0;
+    size_t i = 0;
+    if (!e || sscanf(e->msg, "messages[%zu]%n", &i, &n) != 1 || n == 0) {
+        return;
+    }
+    const json_int_t given = json_integer_value(json_array_get(from, i));
+    snprintf(rest, sizeof rest, "%s", e->msg + n);
+    if (given < 0) {
+        err_set(e, e->code, "the system prompt%s", rest);
+    } else {
+        err_set(e, e->code, "messages[%zu]%s", (size_t)given, rest);
+    }
+}
+
 int prompt_messages(const struct prompt *p, const json_t *messages, const json_t *tools,
                     const struct settings *s, struct tok_ids *ids, struct prompt_shape *shape,
                     struct err *e)
@@ -273,7 +300,7 @@ int prompt_messages(const struct prompt *p, const json_t *messages, const json_t
         return err_set(e, p->no_template.code, "%s", p->no_template.msg);
     }
     int rc = refuse_vision(messages, e);
-    rc = rc < 0 ? rc : check_roles(messages, e);
+    rc = rc < 0 ? rc : check_messages(messages, e);
     if (rc < 0) {
         return rc;
     }
@@ -285,9 +312,10 @@ int prompt_messages(const struct prompt *p, const json_t *messages, const json_t
         .effort = s->effort,
         .generation_prompt = true,
     };
-    json_t *all = with_system(messages, s->system), *shown = shown_tools(tools);
+    json_t *from = json_array(), *shown = shown_tools(tools);
+    json_t *all = with_system(messages, s->system, from);
     if (p->kind != TPL_DEMO) {
-        json_t *one = with_one_system(all);
+        json_t *one = with_one_system(all, from);
         json_decref(all);
         all = one;
     }
@@ -298,7 +326,10 @@ int prompt_messages(const struct prompt *p, const json_t *messages, const json_t
         shape->opens_thought = r.opens_thought;
         shape->opens_call = o.opens_call;
         rc = rendered_encode_ends(&r, p->tok, ids, &shape->ends, e);
+    } else {
+        count_as_given(e, from);
     }
+    json_decref(from);
     rendered_free(&r);
     json_decref(all);
     return rc;

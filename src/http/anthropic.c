@@ -17,7 +17,7 @@
 
 static void wrong_image(struct fields *f, size_t i)
 {
-    fields_wrong(f, "messages", "%zu has an image or a document: this model reads text only", i);
+    fields_wrong_item(f, "messages", i, "has an image or a document: this model reads text only");
 }
 
 /* A tool as the template shows it. */
@@ -59,7 +59,7 @@ static void add_text(const json_t *content, size_t i, bool result, struct fields
     size_t k = 0;
     const json_t *b = NULL;
     if (content && !json_is_array(content) && !json_is_null(content)) {
-        fields_wrong(f, "messages", "%zu: the content is neither a string nor an array", i);
+        fields_wrong_item(f, "messages", i, "the content is neither a string nor an array");
     }
     json_array_foreach((json_t *)(uintptr_t)content, k, b)
     {
@@ -206,15 +206,17 @@ static void take_messages(struct ask *a, struct fields *f)
     {
         const char *role = field_str(m, "role");
         const json_t *content = json_object_get(m, "content");
-        if (strcmp(role, "assistant") == 0) {
+        if (!json_is_object(m)) {
+            fields_wrong_item(f, "messages", i, "is %s; it must be an object", field_type(m));
+        } else if (strcmp(role, "assistant") == 0) {
             add_assistant(list, content, i, f);
         } else if (strcmp(role, "user") == 0) {
             add_user(list, "user", content, i, f);
         } else if (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0) {
             add_user(list, "system", content, i, f);
         } else {
-            fields_wrong(f, "messages",
-                         "%zu: the role \"%.40s\" is none of user, assistant, system", i, role);
+            fields_wrong_item(f, "messages", i,
+                              "the role \"%.40s\" is none of user, assistant, system", role);
         }
     }
     ask_messages(a, list);

@@ -42,6 +42,7 @@ struct ask {
     struct buf messages, tools;
     struct buf allowed, strict;   /* of q.calls */
     struct buf form;              /* the text of q.form */
+    const char *form_field;       /* where it came in; NULL: there is none */
     int reasoning;                /* tokens of the thoughts of all choices, once they ended */
     int roles[VR_COUNT], n_tools; /* of them */
     struct conv_bias *bias;

@@ -28,7 +28,20 @@ void fields_wrong(struct fields *f, const char *key, const char *fmt, ...)
     }
 }
 
-static const char *type_word(const json_t *v)
+void fields_wrong_item(struct fields *f, const char *key, size_t i, const char *fmt, ...)
+{
+    char what[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    if (fields_ok(f)) {
+        f->field = key;
+        err_set(&f->e, QE_FORMAT, "%s[%zu]: %s", key, i, what);
+    }
+}
+
+const char *field_type(const json_t *v)
 {
     switch (json_typeof(v)) {
     case JSON_OBJECT:
@@ -64,7 +77,7 @@ void fields_num(struct fields *f, const char *key, double lo, double hi, double 
     }
     const double x = json_number_value(v);
     if (!json_is_number(v)) {
-        fields_wrong(f, key, "is %s; it must be a number from %g to %g", type_word(v), lo, hi);
+        fields_wrong(f, key, "is %s; it must be a number from %g to %g", field_type(v), lo, hi);
     } else if (!(x >= lo && x <= hi)) {
         fields_wrong(f, key, "is %g; it must be from %g to %g", x, lo, hi);
     } else {
@@ -95,7 +108,7 @@ void fields_int(struct fields *f, const char *key, int64_t lo, int64_t hi, int64
         return;
     }
     if (!whole(v, &x)) {
-        fields_wrong(f, key, "is %s; it must be a whole number from %lld to %lld", type_word(v),
+        fields_wrong(f, key, "is %s; it must be a whole number from %lld to %lld", field_type(v),
                      (long long)lo, (long long)hi);
     } else if (x < lo || x > hi) {
         fields_wrong(f, key, "is %lld; it must be from %lld to %lld", (long long)x, (long long)lo,
@@ -118,7 +131,7 @@ void fields_bool(struct fields *f, const char *key, bool *out)
 {
     const json_t *v = get(f, key);
     if (v && !json_is_boolean(v)) {
-        fields_wrong(f, key, "is %s; it must be true or false", type_word(v));
+        fields_wrong(f, key, "is %s; it must be true or false", field_type(v));
     } else if (v) {
         *out = json_is_true(v);
     }
@@ -128,7 +141,7 @@ void fields_str(struct fields *f, const char *key, const char **out)
 {
     const json_t *v = get(f, key);
     if (v && !json_is_string(v)) {
-        fields_wrong(f, key, "is %s; it must be a string", type_word(v));
+        fields_wrong(f, key, "is %s; it must be a string", field_type(v));
     } else if (v) {
         *out = json_string_value(v);
     }
@@ -138,7 +151,7 @@ json_t *fields_array(struct fields *f, const char *key)
 {
     json_t *v = get(f, key);
     if (v && !json_is_array(v)) {
-        fields_wrong(f, key, "is %s; it must be an array", type_word(v));
+        fields_wrong(f, key, "is %s; it must be an array", field_type(v));
         return NULL;
     }
     return v;
@@ -148,7 +161,7 @@ json_t *fields_object(struct fields *f, const char *key)
 {
     json_t *v = get(f, key);
     if (v && !json_is_object(v)) {
-        fields_wrong(f, key, "is %s; it must be an object", type_word(v));
+        fields_wrong(f, key, "is %s; it must be an object", field_type(v));
         return NULL;
     }
     return v;
@@ -159,7 +172,7 @@ const char *fields_word(struct fields *f, const char *object, const char *key, c
     const json_t *o = fields_object(f, object);
     const json_t *v = json_object_get(o, key);
     if (v && !json_is_string(v) && !json_is_null(v)) {
-        fields_wrong(f, name, "is %s; it must be a string", type_word(v));
+        fields_wrong(f, name, "is %s; it must be a string", field_type(v));
     }
     return json_is_string(v) ? json_string_value(v) : "";
 }
@@ -201,7 +214,7 @@ static void check_tool(struct fields *f, const json_t *t, const char *tool, cons
 {
     const json_t *o = within ? json_object_get(t, within) : t;
     if (!json_is_object(t)) {
-        wrong_tool(f, tool, "", "is %s; it must be an object", type_word(t));
+        wrong_tool(f, tool, "", "is %s; it must be an object", field_type(t));
         return;
     }
     const bool kind = json_is_string(json_object_get(t, "type"));
@@ -209,7 +222,7 @@ static void check_tool(struct fields *f, const json_t *t, const char *tool, cons
         return;
     }
     if (o && !json_is_object(o)) {
-        wrong_tool(f, tool, "", "%s is %s; it must be an object", within, type_word(o));
+        wrong_tool(f, tool, "", "%s is %s; it must be an object", within, field_type(o));
         return;
     }
     if (!o) { /* of free text, or written flat, as another API has it */
@@ -222,16 +235,16 @@ static void check_tool(struct fields *f, const json_t *t, const char *tool, cons
     char at[32];
     snprintf(at, sizeof at, "%s%s.name", within ? "." : "", within ? within : "");
     if (!json_is_string(name)) {
-        wrong_tool(f, tool, at, "is %s; it must be a string", name ? type_word(name) : "missing");
+        wrong_tool(f, tool, at, "is %s; it must be a string", name ? field_type(name) : "missing");
     } else if (bad) {
         wrong_tool(f, tool, at,
                    "%s; a name that the model can call has at most %d bytes, no < or >, no line "
                    "break, and neither blank nor quote at its ends",
                    bad, FIELDS_NAME_MOST);
     } else if (text && !json_is_string(text) && !json_is_null(text)) {
-        wrong_tool(f, tool, "", "the description is %s; it must be a string", type_word(text));
+        wrong_tool(f, tool, "", "the description is %s; it must be a string", field_type(text));
     } else if (s && !json_is_object(s) && !json_is_null(s)) {
-        wrong_tool(f, tool, "", "%s is %s; it must be an object", schema, type_word(s));
+        wrong_tool(f, tool, "", "%s is %s; it must be an object", schema, field_type(s));
     }
 }
 
@@ -271,7 +284,7 @@ void fields_choice(struct fields *f, bool string)
 {
     const json_t *v = get(f, "tool_choice");
     if (v && !json_is_object(v) && !(string && json_is_string(v))) {
-        fields_wrong(f, "tool_choice", "is %s; it must be %san object", type_word(v),
+        fields_wrong(f, "tool_choice", "is %s; it must be %san object", field_type(v),
                      string ? "a string or " : "");
     }
 }
@@ -284,7 +297,7 @@ void fields_strings(struct fields *f, const char *key, size_t max, const char **
     }
     const size_t many = json_is_array(v) ? json_array_size(v) : 1;
     if (!json_is_array(v) && !json_is_string(v)) {
-        fields_wrong(f, key, "is %s; it must be a string or an array of strings", type_word(v));
+        fields_wrong(f, key, "is %s; it must be a string or an array of strings", field_type(v));
         return;
     }
     if (many > max) {
@@ -295,7 +308,7 @@ void fields_strings(struct fields *f, const char *key, size_t max, const char **
     for (size_t i = 0; i < many; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
         if (!json_is_string(s)) {
-            fields_wrong(f, key, "has %s; it must have strings only", type_word(s));
+            fields_wrong(f, key, "has %s; it must have strings only", field_type(s));
             free(out);
             return;
         }

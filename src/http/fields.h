@@ -45,8 +45,13 @@ void fields_strings(struct fields *f, const char *key, size_t max, const char **
 /* What is wrong with a field, in words. */
 void fields_wrong(struct fields *f, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* … with item i of it: "KEY[i]: …". */
+void fields_wrong_item(struct fields *f, const char *key, size_t i, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 bool fields_ok(const struct fields *f);
 
+/* What kind of value it is, in words. */
+const char *field_type(const json_t *v);
 /* The string of a key, "" where there is none; borrowed. */
 const char *field_str(const json_t *o, const char *key);
 /* Whether the key "type" is this. */

@@ -13,6 +13,7 @@ static void set(struct ask *a, struct fields *f, const char *key, enum conv_form
         return;
     }
     a->q.form = (struct conv_form){.kind = kind};
+    a->form_field = key;
 }
 
 /* A text as it is, all else as JSON. */

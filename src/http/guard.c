@@ -131,7 +131,7 @@ static bool read_limit(struct exchange *x)
 
 struct framing {
     int lengths, codings, hosts;
-    bool odd; /* a coding that is not chunked, or a length that is no number */
+    bool odd; /* a coding that is not chunked, a length that is no number, or a name with blanks */
     uint64_t length;
 };
 
@@ -140,6 +140,7 @@ static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const ch
 {
     struct framing *f = cls;
     (void)kind;
+    f->odd = f->odd || strpbrk(key, " \t");
     if (strcasecmp(key, "Content-Length") == 0) {
         f->lengths++;
         f->odd = f->odd || !value || !value[0] || strspn(value, "0123456789") != strlen(value);
@@ -161,6 +162,17 @@ int guard_look(struct exchange *x)
         /* where the next request begins is anybody's guess */
         x->closes = true;
         x->why = "the headers say in more than one way where the request ends, or whom it is for";
+        return 400;
+    }
+    if (x->cut_path) {
+        x->closes = true;
+        x->why = "there is a zero byte in what is asked for";
+        return 400;
+    }
+    /* the library's own answer to this has its head twice, in some versions */
+    if (f.hosts == 0 && strcmp(x->version, "HTTP/1.0") != 0) {
+        x->closes = true;
+        x->why = "the header Host is missing";
         return 400;
     }
     guard_expect(x->peer, 60 * S + (int64_t)(f.length / 65536) * S);

@@ -13,10 +13,11 @@
 #include "base/mem.h"
 #include "http/server.h"
 
-#define IDLE_S  75 /* a connection that says nothing */
-#define S       1000000000LL
-#define SOCKETS 2 /* threads for them */
-#define TAKERS  4 /* threads for bodies */
+#define IDLE_S    75 /* a connection that says nothing */
+#define S         1000000000LL
+#define SOCKETS   2     /* threads for them */
+#define TAKERS    4     /* threads for bodies */
+#define LINE_MOST 65536 /* bytes of a request's first line, more than the library takes */
 
 static const struct route routes[] = {
     {"/v1/chat/completions", true, &api_chat, false},
@@ -370,20 +371,47 @@ static enum MHD_Result dispatch(struct exchange *x)
     return x->route->api ? ask_model(x) : x->route->post ? put_to_work(x) : get(x);
 }
 
-static struct exchange *begin(struct http *h, struct MHD_Connection *conn, const char *path,
-                              const char *method)
+static struct peer *peer_of(struct MHD_Connection *conn)
 {
-    struct exchange *x = mem_zalloc(sizeof *x);
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+/* What is asked for, before the library takes it apart. */
+static void *on_target(void *cls, const char *target, struct MHD_Connection *conn)
+{
+    struct peer *p = peer_of(conn);
+    (void)cls;
+    if (p) {
+        p->target_n = strlen(target);
+    }
+    return NULL;
+}
+
+/* The library gives C strings, which end at a zero byte that was sent; but the version follows the
+ * target in the line it has read, and tells where that really ended. */
+static bool is_cut(const struct exchange *x)
+{
+    const uintptr_t from = (uintptr_t)x->path, to = (uintptr_t)x->version;
+    return x->peer && x->version[0] && to > from && to - from < LINE_MOST &&
+           to - from > x->peer->target_n + 1;
+}
+
+static struct exchange *begin(struct http *h, struct MHD_Connection *conn, const char *path,
+                              const char *method, const char *version)
+{
+    struct exchange *x = mem_zalloc(sizeof *x);
     x->h = h;
     x->conn = conn;
     x->path = path;
     x->method = method;
+    x->version = version ? version : "";
     x->key = -1;
     x->route = route_of(path);
     x->begun = clock_now(clock_main());
-    x->peer = info ? info->socket_context : NULL;
+    x->peer = peer_of(conn);
+    x->cut_path = is_cut(x);
     guard_client(header(conn, "User-Agent"), x->client);
     const char *trace = header(conn, "x-request-id");
     if (trace && is_plain(trace, sizeof x->trace - 1)) {
@@ -397,9 +425,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const 
                                   size_t *size, void **state)
 {
     struct exchange *x = *state;
-    (void)version;
     if (!x) {
-        *state = x = begin(cls, conn, path, method);
+        *state = x = begin(cls, conn, path, method, version);
         x->refused = guard_look(x);
         /* Else it is read first: a client that is still sending would not see the answer. */
         if (x->closes || (x->refused && header(conn, "Expect"))) {
@@ -510,7 +537,8 @@ static struct MHD_Daemon *start(struct http *h)
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, as_it_came,
         NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->opts.connections,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_THREAD_POOL_SIZE,
-        (unsigned)SOCKETS, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        (unsigned)SOCKETS, MHD_OPTION_URI_LOG_CALLBACK, on_target, NULL, MHD_OPTION_ARRAY, tls,
+        MHD_OPTION_END);
 }
 
 int listen_start(struct http *h, struct err *e)

@@ -140,9 +140,15 @@ static void take_input(struct ask *a, struct fields *f)
     }
     json_array_foreach((json_t *)(uintptr_t)in, i, it)
     {
+        if (!json_is_object(it)) {
+            fields_wrong_item(f, "input", i, "is %s; it must be an object", field_type(it));
+        }
         add_item(list, &s, it, f);
     }
     flush_said(list, &s);
+    if (json_array_size(list) == 0) {
+        fields_wrong(f, "input", "has no item that the model could be told");
+    }
     ask_messages(a, list);
     json_decref(list);
 }

@@ -34,6 +34,7 @@ struct peer {
     struct peer *next, **prev; /* under peers_lock */
     int fd;
     atomic_int_fast64_t deadline; /* for the request that is coming in; INT64_MAX: it is there */
+    size_t target_n; /* bytes of the request's target before a zero byte; the sockets' thread */
 };
 
 /* One request on its way in, and its answer. The sockets' thread owns it; while its connection is
@@ -42,8 +43,9 @@ struct exchange {
     struct http *h;
     struct MHD_Connection *conn;
     struct peer *peer;
-    const struct route *route; /* NULL: there is no such path */
-    const char *path, *method; /* the connection's */
+    const struct route *route;           /* NULL: there is no such path */
+    const char *path, *method, *version; /* the connection's */
+    bool cut_path;                       /* there was a zero byte in what was asked for */
     struct buf body;
     int key;      /* of the server's, that it came with; -1: none */
     int limit_ms; /* it must be over by then, since it began; 0: it takes its time */

@@ -37,6 +37,26 @@ static void refuse_long(struct exchange *x, int tokens)
     take_refuse(x, 400, NULL, why);
 }
 
+/* The field that what could not be made a prompt of came in; NULL: none alone. */
+static const char *at_fault(const struct ask *a, const char *why)
+{
+    static const char *const forms[] = {"the schema",  "the regular expression",
+                                        "the grammar", "the choices",
+                                        "choice ",     "the form of the answer"};
+    static const char *const messages[] = {"messages[", "the messages "};
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        if (strncmp(why, messages[i], strlen(messages[i])) == 0) {
+            return a->api == &api_responses ? "input" : "messages";
+        }
+    }
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        if (strncmp(why, forms[i], strlen(forms[i])) == 0) {
+            return a->form_field;
+        }
+    }
+    return strncmp(why, "the tools", 9) == 0 ? "tools" : NULL;
+}
+
 /* The prompts of all choices. */
 static int prepare(struct exchange *x, struct answer *a)
 {
@@ -48,7 +68,11 @@ static int prepare(struct exchange *x, struct answer *a)
         if (rc == QE_NOMEM && tokens > 0) {
             refuse_long(x, tokens);
         } else if (rc < 0) {
-            take_refuse(x, rc == QE_BUSY ? 503 : rc == QE_NOMEM ? 413 : 400, NULL, e.msg);
+            take_refuse(x,
+                        rc == QE_BUSY    ? 503
+                        : rc == QE_NOMEM ? 413
+                                         : 400,
+                        at_fault(a->ask, e.msg), e.msg);
         }
         if (rc < 0) {
             return rc;
