@@ -94,7 +94,7 @@ answer
   text Hello from the script.
 S
 
-echo 1..16
+echo 1..17
 start --max-queue 1024 --slots 8
 # streams that have nothing to say for a while, looked at below
 patient='"stream":true,"max_tokens":20,"messages":[{"role":"user","content":"be patient"}]'
@@ -163,7 +163,7 @@ for name in 'a b' 'a\"b' 'é/=:' "${long%x}"; do
     get 200 /v1/chat/completions -d "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"$name\"}}],${chat#\{}"
 done
 get 400 /v1/chat/completions -d '{"messages":[5]}' && has '"param":"messages"' 'messages[0] is not an object'
-get 400 /v1/chat/completions -d '{"messages":[{"role":"user","content":"x"},{"role":"user","content":[{"type":"x"}]}]}' && has '"param":"messages"' 'messages[1]: '
+get 400 /v1/chat/completions -d '{"messages":[{"role":"user","content":"x"},{"role":"user","content":7}]}' && has '"param":"messages"' 'messages[1]: '
 get 400 /v1/chat/completions -d '{"messages":[{"role":"system","content":"s"},{"role":"user","content":[7]}]}' && has 'messages[1]: '
 get 400 /v1/chat/completions -d '{"messages":[{"content":"x"}]}' && has 'messages[0]: ' 'role'
 get 400 /v1/messages -d '{"max_tokens":5,"messages":[{"role":"user","content":"x"},5]}' && has 'messages[1]: is a number'
@@ -173,6 +173,19 @@ get 400 /v1/chat/completions -d "{\"guided_regex\":\"a(\",${chat#\{}" && has '"p
 get 400 /v1/chat/completions -d "{\"guided_grammar\":\"root ::= nothing\",${chat#\{}" && has '"param":"guided_grammar"'
 get 400 /v1/chat/completions -d "{\"guided_choice\":[5],${chat#\{}" && has '"param":"guided_choice"'
 get 400 /v1/responses -d '{"input":"x","text":{"format":{"type":"json_schema","schema":{"type":"odd"}}}}' && has '"param":"text.format"'
+get 400 /v1/chat/completions -d "{\"thinking\":{\"type\":\"zz\"},${chat#\{}" && has '"param":"thinking.type"'
+get 400 /v1/messages -d '{"max_tokens":5,"thinking":{"type":"zz"},"messages":[{"role":"user","content":"x"}]}' && has 'thinking.type'
+get 200 /v1/messages -d '{"max_tokens":5,"thinking":{"type":"adaptive","display":"omitted"},"messages":[{"role":"user","content":"x"}]}'
+get 400 /v1/chat/completions -d "{\"top_logprobs\":2,${chat#\{}" && has '"param":"top_logprobs"' 'needs logprobs'
+get 200 /v1/chat/completions -d "{\"top_logprobs\":0,${chat#\{}"
+get 400 /v1/chat/completions -d "{\"logprobs\":true,\"top_logprobs\":21,${chat#\{}" && has '"param":"top_logprobs"' 'from 0 to 20'
+for n in 0 17; do get 400 /v1/chat/completions -d "{\"n\":$n,${chat#\{}" && has '"param":"n"' 'from 1 to 16'; done
+for path in chat/completions completions responses; do
+    get 400 /v1/$path -d '{"temperature":2.5,"prompt":"x","input":"x","messages":[{"role":"user","content":"x"}]}' && has '"param":"temperature"' 'from 0 to 2'
+    get 200 /v1/$path -d '{"temperature":2,"max_tokens":3,"prompt":"x","input":"x","messages":[{"role":"user","content":"x"}]}'
+done
+get 400 /v1/messages -d '{"max_tokens":5,"temperature":1.1,"messages":[{"role":"user","content":"x"}]}' && has 'temperature' 'from 0 to 1'
+get 400 /v1/chat/completions -d '{"messages":[],"messages":[]}' && has 'duplicate key'
 get 400 /v1/chat/completions -d "{\"tool_choice\":7,${chat#\{}" && has '"param":"tool_choice"'
 get 400 /v1/chat/completions -d "{\"reasoning_effort\":7,${chat#\{}" && has '"param":"reasoning_effort"'
 get 400 /v1/chat/completions -d "{\"reasoning\":{\"effort\":7},${chat#\{}" && has '"param":"reasoning.effort"'
@@ -277,6 +290,25 @@ done
 get 200 /v1/chat/completions -d "$chat" && has 'Hello from the script'
 result "1,000 clients that leave at random"
 
+# post PATH BODY: such a request, as it goes over the wire
+post() { printf 'POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s' "$1" ${#2} "$2"; }
+for stream in true false; do
+    body=$(post /v1/chat/completions "{\"stream\":$stream,${chat#\{}" | "$hammer" "$port" half)
+    has 'HTTP/1.1 200' 'script.'
+    body=$(post /v1/messages "{\"stream\":$stream,\"max_tokens\":20,\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}" | "$hammer" "$port" half)
+    has 'HTTP/1.1 200' 'script.'
+done
+body=$(post /tokenize '{"prompt":"hello world"}' | "$hammer" "$port" half) && has '"count":2'
+body=$(printf 'GET /version HTTP/1.1\r\nHost: x\r\n\r\n' | "$hammer" "$port" half) && has '"version"'
+# the same as long as it takes, and only so long
+body=$(post /v1/chat/completions '{"max_tokens":20,"messages":[{"role":"user","content":"be patient"}]}' | "$hammer" "$port" half) && has 'At last.'
+for stream in true false; do
+    post /v1/chat/completions "{\"stream\":$stream,\"max_tokens\":20000,\"messages\":[{\"role\":\"user\",\"content\":\"endless\"}]}" | timeout 0.5 "$hammer" "$port" half >/dev/null
+    curl -sN -m 0.5 -o /dev/null "$url/v1/messages" -d "{\"stream\":$stream,\"max_tokens\":20000,\"messages\":[{\"role\":\"user\",\"content\":\"endless\"}]}"
+done
+quiet
+result "a client that has said all is answered, one that closed is not"
+
 stop
 start --max-queue 2
 "$hammer" "$port" drip >"$tmp/drip"
@@ -291,9 +323,10 @@ for ((i = 0; i < 500; i++)); do
     case $body in *'"requests":2'*) break ;; esac
     sleep 0.02
 done
+get 200 /metrics && before=$(grep 'request_success_total.*abort' "$tmp/body")
 get 429 /v1/messages -d '{"max_tokens":5,"messages":[{"role":"user","content":"x"}]}' && head_has 'Retry-After: ' && has rate_limit_error
 get 200 /v1/messages/count_tokens -d '{"messages":[{"role":"user","content":"x"}]}'
-get 200 /metrics && has 'quasar:requests_refused_total{model_name="demo",status="429"} 1'
+get 200 /metrics && has 'quasar:requests_refused_total{model_name="demo",status="429"} 1' "$before"
 kill -TERM $pid
 sleep 0.2
 kill -TERM $pid
@@ -303,10 +336,13 @@ result "a full queue refuses at once, and still counts tokens"
 
 start
 for i in 1 2 3; do get 200 /v1/chat/completions -d "$chat"; done
+get 400 /v1/completions -d '{"max_tokens":1,"prompt":[99999999]}'
 get 200 /metrics
 has 'vllm:time_to_first_token_seconds_count{model_name="demo"} 3' \
     'vllm:e2e_request_latency_seconds_count{model_name="demo"} 3' \
     'vllm:request_success_total{model_name="demo",finished_reason="stop"} 3' \
+    'vllm:request_success_total{model_name="demo",finished_reason="abort"} 0' \
+    'quasar:requests_refused_total{model_name="demo",status="400"} 1' \
     'vllm:request_prompt_tokens_bucket{model_name="demo",le="+Inf"} 3' \
     'vllm:spec_decode_num_accepted_tokens_per_pos_total{model_name="demo",position="0"}'
 # every line is a comment or NAME{LABELS} NUMBER, and each name has its type before it

@@ -53,6 +53,10 @@ int json_parse(const char *p, size_t n, const char *what, json_t **out, struct e
         }
         buf_free(&b);
     }
+    if (!v && json_error_code(&je) == json_error_duplicate_key) {
+        return err_set(e, QE_FORMAT, "%s has a duplicate key in an object (line %d, column %d)",
+                       what, je.line, je.column);
+    }
     if (!v) {
         return err_set(e, QE_FORMAT, "%s is not valid JSON (line %d, column %d): %s", what, je.line,
                        je.column, je.text);

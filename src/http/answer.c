@@ -42,6 +42,7 @@ struct answer *answer_create(struct http *h, struct ask *ask, const struct excha
     }
     a->key = x->key;
     a->fd = x->peer ? x->peer->fd : -1;
+    a->probed = strcmp(x->version, "HTTP/1.1") == 0 && !h->opts.tls_cert;
     return a;
 }
 
@@ -96,6 +97,7 @@ static void head(struct answer *a, int status)
 static void refuse(struct answer *a, int status, const char *why)
 {
     ask_error(a->ask->api, status, why, NULL, &a->out);
+    metrics_refuse(a->h->metrics, status);
     head(a, status);
     a->done = true;
     go_on(a);
@@ -173,12 +175,15 @@ void answer_drop(struct answer *a)
         chat_free(a->choice[i].chat);
         a->choice[i].chat = NULL;
     }
-    if (running) {
-        metrics_finish(a->h->metrics, "abort");
+    if (running && !a->told) {
+        const bool refused = a->done && !a->broken;
+        if (!refused) {
+            metrics_finish(a->h->metrics, "abort");
+        }
         ended(a, RQ_FAILED,
-              a->cancelled           ? "cancelled"
-              : a->gone || a->broken ? "the client went away"
-                                     : "refused");
+              a->cancelled ? "cancelled"
+              : refused    ? "refused"
+                           : "the client went away");
     }
 }
 
@@ -251,11 +256,14 @@ static int status_of(int code)
     }
 }
 
-/* A choice that could not be answered. reason: for the counts. */
+/* A choice that could not be answered. reason: for the counts, if anything of it was told; else it
+ * is a request that was refused, and not one of those that ended, unless the engine failed. */
 static void fail(struct answer *a, int status, const char *why, const char *reason)
 {
     ended(a, RQ_FAILED, why);
-    metrics_finish(a->h->metrics, reason);
+    if (a->headed || status == 500) {
+        metrics_finish(a->h->metrics, reason);
+    }
     if (!a->headed) {
         refuse(a, status, why);
     } else if (a->ask->stream) {
@@ -459,6 +467,16 @@ void answer_event(struct answer *a, int i, const struct conv_event *ev)
     }
 }
 
+bool answer_ping(struct answer *a)
+{
+    if (!a->headed || a->done || !a->ask->stream) {
+        return false;
+    }
+    a->ask->api->ping(a->ask, &a->choice[0].out, &a->out);
+    go_on(a);
+    return true;
+}
+
 void answer_tend(struct answer *a, int64_t now)
 {
     if (a->held && !a->done) {
@@ -468,8 +486,7 @@ void answer_tend(struct answer *a, int64_t now)
         }
         go_on(a);
     }
-    if (a->headed && !a->done && a->ask->stream && now - a->last >= PING_NS) {
-        a->ask->api->ping(a->ask, &a->choice[0].out, &a->out);
-        go_on(a);
+    if (now - a->last >= PING_NS) {
+        (void)answer_ping(a);
     }
 }

@@ -192,7 +192,11 @@ void choice_thinking(struct ask *a, struct fields *f)
     take_budget(a, f, f->o, "thinking_token_budget", "thinking_token_budget");
     take_budget(a, f, kw, "thinking_budget", "chat_template_kwargs.thinking_budget");
     const char *type = fields_word(f, "thinking", "type", "thinking.type");
-    if (type[0]) {
+    if (type[0] && strcmp(type, "enabled") != 0 && strcmp(type, "disabled") != 0 &&
+        strcmp(type, "adaptive") != 0 && strcmp(type, "auto") != 0) {
+        fields_wrong(f, "thinking.type",
+                     "is \"%.40s\"; it must be enabled, disabled, adaptive or auto", type);
+    } else if (type[0]) {
         a->q.think = strcmp(type, "disabled") != 0;
     }
     take_budget(a, f, json_object_get(f->o, "thinking"), "budget_tokens", "thinking.budget_tokens");

@@ -1,7 +1,6 @@
 /* The shapes of /v1/chat/completions and /v1/completions. */
 #include "config.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +11,16 @@
 #include "http/fields.h"
 #include "http/form.h"
 
+#define LIKELIEST_MOST 20 /* tokens whose log probabilities are told beside one */
+
 /* ---- what both have ---- */
 
 static void take_common(struct ask *a, struct fields *f)
 {
     ask_sampling(a, f);
-    fields_limit(f, "n", 1, INT_MAX, &a->n);
+    int64_t n = a->n;
+    fields_int(f, "n", 1, API_CHOICES, &n);
+    a->n = (int)n;
     json_t *so = fields_object(f, "stream_options");
     if (so) {
         struct fields g = {.o = so};
@@ -164,6 +167,7 @@ static void take_thinking(struct ask *a, struct fields *f)
 static int chat_parse(struct ask *a, const char **field, struct err *e)
 {
     struct fields f = {.o = a->body};
+    int64_t top = 0;
     take_common(a, &f);
     take_messages(a, &f);
     take_tools(a, &f);
@@ -171,19 +175,14 @@ static int chat_parse(struct ask *a, const char **field, struct err *e)
     form_take_guided(a, &f);
     take_thinking(a, &f);
     fields_bool(&f, "logprobs", &a->logprobs);
-    if (a->logprobs) {
-        fields_limit(&f, "top_logprobs", 0, INT_MAX, &a->top);
-        if (a->top > 20) {
-            fields_wrong(&f, "top_logprobs", "is %d; it must be from 0 to 20", a->top);
-        }
-        a->q.logprobs = a->top;
-    } else {
-        a->q.logprobs = -1;
+    fields_int(&f, "top_logprobs", 0, LIKELIEST_MOST, &top);
+    if (top > 0 && !a->logprobs) {
+        fields_wrong(&f, "top_logprobs", "is %d without logprobs; it needs logprobs true",
+                     (int)top);
     }
+    a->top = a->logprobs ? (int)top : 0;
+    a->q.logprobs = a->logprobs ? a->top : -1;
     a->per = a->n;
-    if (a->n > API_CHOICES) {
-        fields_wrong(&f, "n", "is %d; at most %d answers can be asked for", a->n, API_CHOICES);
-    }
     *field = f.field;
     return fields_ok(&f) ? 0 : err_set(e, f.e.code, "%s", f.e.msg);
 }
@@ -392,19 +391,16 @@ static void take_prompts(struct ask *a, struct fields *f)
 static int completions_parse(struct ask *a, const char **field, struct err *e)
 {
     struct fields f = {.o = a->body};
-    int top = -1;
+    int64_t top = -1;
     take_common(a, &f);
     take_prompts(a, &f);
     form_take(a, &f, "response_format", fields_object(&f, "response_format"));
     form_take_guided(a, &f);
     fields_bool(&f, "echo", &a->echo);
-    fields_limit(&f, "logprobs", 0, INT_MAX, &top);
-    if (top > 20) {
-        fields_wrong(&f, "logprobs", "is %d; it must be from 0 to 20", top);
-    }
+    fields_int(&f, "logprobs", 0, LIKELIEST_MOST, &top);
     a->logprobs = top >= 0;
-    a->top = top < 0 ? 0 : top;
-    a->q.logprobs = top;
+    a->top = top < 0 ? 0 : (int)top;
+    a->q.logprobs = (int)top;
     if (fields_ok(&f) && (size_t)a->n > API_CHOICES / a->n_prompts) {
         fields_wrong(&f, "n", "is %d for %zu prompts; at most %d answers can be asked for", a->n,
                      a->n_prompts, API_CHOICES);

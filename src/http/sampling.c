@@ -47,7 +47,7 @@ void ask_sampling(struct ask *a, struct fields *f)
 {
     fields_str(f, "model", &a->model);
     fields_bool(f, "stream", &a->stream);
-    fields_num(f, "temperature", 0, 100, &a->q.temp);
+    fields_num(f, "temperature", 0, a->api == &api_messages ? 1 : 2, &a->q.temp);
     fields_num(f, "top_p", 0, 1, &a->q.top_p);
     fields_num(f, "min_p", 0, 1, &a->q.min_p);
     fields_limit(f, "top_k", -1, 1 << 20, &a->q.top_k);
