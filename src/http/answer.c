@@ -42,7 +42,6 @@ struct answer *answer_create(struct http *h, struct ask *ask, const struct excha
     }
     a->key = x->key;
     a->fd = x->peer ? x->peer->fd : -1;
-    a->probed = strcmp(x->version, "HTTP/1.1") == 0 && !h->opts.tls_cert;
     return a;
 }
 
@@ -467,16 +466,6 @@ void answer_event(struct answer *a, int i, const struct conv_event *ev)
     }
 }
 
-bool answer_ping(struct answer *a)
-{
-    if (!a->headed || a->done || !a->ask->stream) {
-        return false;
-    }
-    a->ask->api->ping(a->ask, &a->choice[0].out, &a->out);
-    go_on(a);
-    return true;
-}
-
 void answer_tend(struct answer *a, int64_t now)
 {
     if (a->held && !a->done) {
@@ -486,7 +475,8 @@ void answer_tend(struct answer *a, int64_t now)
         }
         go_on(a);
     }
-    if (now - a->last >= PING_NS) {
-        (void)answer_ping(a);
+    if (a->headed && !a->done && a->ask->stream && now - a->last >= PING_NS) {
+        a->ask->api->ping(a->ask, &a->choice[0].out, &a->out);
+        go_on(a);
     }
 }

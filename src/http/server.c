@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -148,29 +147,8 @@ static void tend_all(struct http *h)
     }
 }
 
-/* The client has shut its side down: it closed the connection, or has nothing more to say and
- * still listens. What is written tells, since a closed socket answers it with a reset: a sign of
- * life of the stream, else a word that HTTP/1.1 allows at any time before the answer. With the lock
- * held. False: it is gone, or that cannot be told. */
-static bool may_listen(struct answer *a)
-{
-    static const char word[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    if (answer_ping(a)) {
-        a->half = true;
-        return true;
-    }
-    if (!a->probed) {
-        return false;
-    }
-    if (!a->suspended) { /* its thread has it, but not for long */
-        return true;
-    }
-    a->half = true;
-    return send(a->fd, word, sizeof word - 1, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-           (ssize_t)(sizeof word - 1);
-}
-
-/* Sleeps. Clients that went away are noticed: while a connection is suspended nobody else would. */
+/* Sleeps. A client that closed its side is gone: while its connection is suspended nobody else
+ * would notice. */
 static void wait_for_news(struct http *h)
 {
     size_t n = 2;
@@ -184,7 +162,7 @@ static void wait_for_news(struct http *h)
     n = 2;
     for (const struct answer *a = h->answers; a; a = a->next) {
         if (!a->gone && !a->done) {
-            p[n++] = (struct pollfd){.fd = a->fd, .events = a->half ? 0 : POLLRDHUP};
+            p[n++] = (struct pollfd){.fd = a->fd, .events = POLLRDHUP};
         }
     }
     pthread_mutex_unlock(&h->lock);
@@ -196,15 +174,13 @@ static void wait_for_news(struct http *h)
         pthread_mutex_lock(&h->lock);
         for (size_t i = 2; i < n; i++) {
             for (struct answer *a = p[i].revents ? h->answers : NULL; a; a = a->next) {
-                if (a->fd != p[i].fd || a->gone || a->done ||
-                    (p[i].revents == POLLRDHUP && may_listen(a))) {
-                    continue;
+                if (a->fd == p[i].fd && !a->gone && !a->done) {
+                    a->broken = true;
+                    a->headed = true;
+                    a->done = true;
+                    listen_resume(a);
+                    answer_drop(a);
                 }
-                a->broken = true;
-                a->headed = true;
-                a->done = true;
-                listen_resume(a);
-                answer_drop(a);
             }
         }
         pthread_mutex_unlock(&h->lock);

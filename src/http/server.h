@@ -76,9 +76,8 @@ struct answer {
     struct ask *ask;                             /* constant once made */
     struct conv_prepared *prepared[API_CHOICES]; /* of each prompt */
     struct MHD_Connection *conn;
-    int fd;      /* of the connection */
-    bool probed; /* something outside of the answer may be written to it: HTTP/1.1, in plain */
-    int key;     /* as in exchange */
+    int fd;  /* of the connection */
+    int key; /* as in exchange */
     char trace[TRACE_SIZE];
 
     /* the loop's thread */
@@ -88,7 +87,6 @@ struct answer {
     int64_t shown;       /* when the table last got figures */
     bool cut;            /* it was told to end */
     bool told;           /* the log and the table know how it ended */
-    bool half;           /* the client has shut down its side, and may still listen */
     struct view_request view;
 
     /* under the server's lock */
@@ -147,8 +145,6 @@ void answer_begin(struct answer *a);
 void answer_event(struct answer *a, int i, const struct conv_event *ev);
 /* Turns held text into events where there is room, and pings a silent stream. */
 void answer_tend(struct answer *a, int64_t now);
-/* A sign of life, if its stream has begun; false: it has not, or there is none. */
-bool answer_ping(struct answer *a);
 /* The server ends: the answer does too, as far as it has come. */
 void answer_cut(struct answer *a);
 /* The connection is gone: stops what still runs. */

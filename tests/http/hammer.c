@@ -2,8 +2,6 @@
  *
  * usage: hammer PORT raw              sends standard input, prints what comes until the other side
  *                                     closes or says nothing for a second
- *        hammer PORT half             the same, but says at once that no more will be sent, and
- *                                     waits up to 20 s
  *        hammer PORT vanish N SEED    N requests, each left at a random moment
  *        hammer PORT many N           N streams at a time, read to their ends; prints how many were
  * whole hammer PORT drip             one byte of a header every 50 ms until the other side closes
@@ -70,17 +68,14 @@ static ssize_t hear(int fd, char *p, size_t n, int ms)
     return k <= 0 ? -1 : k;
 }
 
-static int raw(bool half)
+static int raw(void)
 {
     static char text[1 << 20];
     const size_t n = fread(text, 1, sizeof text, stdin);
     const int fd = dial();
     (void)send_all(fd, text, n);
-    if (half) {
-        shutdown(fd, SHUT_WR);
-    }
     for (ssize_t k = 1; k > 0;) {
-        k = hear(fd, text, sizeof text, half ? 20000 : 1000);
+        k = hear(fd, text, sizeof text, 1000);
         fwrite(text, 1, k > 0 ? (size_t)k : 0, stdout);
     }
     close(fd);
@@ -211,8 +206,8 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 2 ? argv[2] : "";
     port = argc > 1 ? atoi(argv[1]) : 0;
-    if (strcmp(what, "raw") == 0 || strcmp(what, "half") == 0) {
-        return raw(what[0] == 'h');
+    if (strcmp(what, "raw") == 0) {
+        return raw();
     }
     if (strcmp(what, "vanish") == 0 && argc > 4) {
         return vanish(atoi(argv[3]), (uint32_t)atoi(argv[4]));
@@ -226,6 +221,6 @@ int main(int argc, char **argv)
     if (strcmp(what, "deaf") == 0) {
         return deaf();
     }
-    fprintf(stderr, "usage: hammer PORT raw|half|vanish N SEED|many N|drip|deaf\n");
+    fprintf(stderr, "usage: hammer PORT raw|vanish N SEED|many N|drip|deaf\n");
     return 2;
 }
