@@ -26,6 +26,7 @@ wrong() { bad="$bad${bad:+
 }${1:0:600}"; }
 # start OPTIONS: serve with the script; sets $url and $port
 start() {
+    : >"$tmp/log" # that of the one before says that it is ready
     "$q" serve --backend cpu --threads 1 --port 0 --prefix-cache off --engine "script:$tmp/script" "$@" >"$tmp/out" 2>"$tmp/log" &
     pid=$!
     for ((i = 0; i < 1500; i++)); do
@@ -94,7 +95,7 @@ answer
   text Hello from the script.
 S
 
-echo 1..16
+echo 1..17
 start --max-queue 1024 --slots 8
 # streams that have nothing to say for a while, looked at below
 patient='"stream":true,"max_tokens":20,"messages":[{"role":"user","content":"be patient"}]'
@@ -338,6 +339,12 @@ get 200 '/health?verify=1' && has '"ok"'
 grep -q 'prompt [0-9]* reused [0-9]* output [0-9]* prefill .* tok/s .* tok/round stop' "$tmp/log" || wrong "no line of the answers: $(cat "$tmp/log")"
 stop
 result "figures and lines of the log"
+
+start --template 3.6
+get 400 /v1/chat/completions -d '{"messages":[{"role":"user","content":"x"},{"role":"assistant","tool_calls":[5]}]}' && has 'messages[1]: tool_calls[0]'
+get 400 /v1/chat/completions -d '{"messages":[{"role":"system","content":"a"},{"role":"developer","content":"b"},{"role":"user","content":"x"},{"role":"assistant","tool_calls":[5]}]}' && has 'messages[3]: tool_calls[0]'
+stop
+result "messages are counted as they were given, whatever the template makes of them"
 
 start --listen "unix:$tmp/sock"
 [ "$(stat -c %a "$tmp/sock")" = 600 ] || wrong "the socket has mode $(stat -c %a "$tmp/sock")"
