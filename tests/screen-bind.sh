@@ -20,7 +20,7 @@ wait_for '^ history:'
 key Escape
 wait_not '^ history:'
 key Tab
-wait_for 'Esc back'
+wait_for 'Esc types'
 key z
 must_not 'The user wants'
 key o

@@ -80,7 +80,7 @@ key C-u
 result 'copies and exports'
 
 key Tab
-wait_for 'Esc back'
+wait_for 'Esc types'
 key Y
 wait_for 'sent [0-9]+ bytes'
 key x
@@ -214,7 +214,7 @@ wait_for 'got 11 bytes, 1 lines'
 key Tab
 key C-g
 wait_for 'got 11 bytes, 1 lines'
-wait_for 'Esc back'
+wait_for 'Esc types'
 key Escape
 wait_for 'Enter send'
 say '/keys debug' '/keys debug'

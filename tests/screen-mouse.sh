@@ -23,7 +23,7 @@ wait_for 'scrolls and clicks'
 mouse_is 1 || wrong 'the mode is not on'
 press 20 "$(row 'thought for')"
 wait_for '▾ thought for'
-wait_for 'Esc back'
+wait_for 'Esc types'
 press 20 "$(row 'thought for')"
 wait_for '▸ thought for'
 press 20 "$(row 'thought for')" 4
@@ -114,7 +114,7 @@ begin 100 30 SSH_TTY=/dev/pts/1
 say 'md please'
 wait_for 'See the manual'
 key Tab
-wait_for 'Esc back'
+wait_for 'Esc types'
 key c
 wait_for 'y copies .?'
 key y

@@ -125,7 +125,7 @@ wait_for 'it is called fine now'
 key M-p
 wait_for 'pinned: its saved state goes last'
 key M-f
-wait_for 'the same key again forgets'
+wait_for 'the same key again drops'
 key M-f
 wait_for 'its saved state is gone, 4.1K bytes'
 key Escape

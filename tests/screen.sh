@@ -183,7 +183,7 @@ wait_not 'While typing'
 key Escape
 wait_not 'Esc closes'
 key Tab
-wait_for 'Esc back'
+wait_for 'Esc types'
 key ?
 wait_for 'In the transcript'
 must 'answer the question again'
@@ -226,17 +226,17 @@ must_not 'Esc closes'
 must '── idle'
 key BSpace
 key Tab
-wait_for 'Esc back'
+wait_for 'Esc types'
 key F1
 wait_for 'In the transcript'
 key q
 wait_not 'Esc closes'
-must 'Esc back'
+must 'Esc types'
 key '?'
 wait_for 'In the transcript'
 key Z
 wait_not 'Esc closes'
-must 'Esc back'
+must 'Esc types'
 key Escape
 wait_for 'Enter send'
 result 'a key that is none of the help closes it and goes where the focus was'

@@ -44,8 +44,12 @@ enum overlay {
 
 struct app;
 
+/* How a stored conversation ends that its writer did not end. */
+enum cut { CUT_NOT, CUT_END, CUT_ALL };
+
 struct pane {
     struct app *app;
+    enum cut cut; /* of the last turn that was shown from the store */
     struct chat *chat;
     struct transcript *transcript;
     struct composer *composer;
@@ -269,6 +273,8 @@ void pane_free(struct pane *p);
 /* Fills the transcript from a stored conversation and goes on with it, on the branch that ends
  * with a turn (0: where it stands). */
 int pane_resume(struct pane *p, int64_t conversation, int64_t tip, struct err *e);
+/* Says how a question of it is asked again that has no answer, or not all of it; once. */
+void pane_tell_cut(struct pane *p);
 /* Shows lines (NULL: none) as notices. */
 void pane_notices(struct pane *p, const char *lines);
 /* What the screen opens with. */

@@ -332,7 +332,7 @@ static void escape_hint(const struct app *a, char out[KEY_HINT])
         h = (struct key_hint){ACT_BACK, ACT_NONE, "closes"};
     } else if (p->focus) {
         ctx = CTX_TRANSCRIPT;
-        h = (struct key_hint){ACT_BACK, ACT_NONE, a->overlay ? "closes" : "back"};
+        h = (struct key_hint){ACT_BACK, ACT_NONE, a->overlay ? "closes" : "types"};
     } else if (a->overlay != OV_NONE) {
         h.text = "closes";
     } else if (composer_is_vi(p->composer)) {

@@ -353,8 +353,9 @@ bool command_misplaced(struct app *a, const char *shown)
         const char *word = next_word(&args);
         const char *nearest = NULL;
         if (cmd.last && cmd.at > 0 && keys_command(word, strlen(word), &nearest)) {
-            app_note(a, R_WARN, "%s works only as the whole message; Enter again sends it as words",
-                     word);
+            app_note(a, R_WARN,
+                     "%s works only as the whole message; %sEnter again sends it as words", word,
+                     a->cur->summed ? "Esc takes the summary back; " : "");
             found = true;
         }
     }

@@ -11,6 +11,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 void file_names_free(struct file_names *f)
 {
@@ -41,6 +42,17 @@ static bool is_folder(DIR *d, const struct dirent *entry)
         return entry->d_type == DT_DIR;
     }
     return fstatat(dirfd(d), entry->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The draft is a line of characters: no other name comes out of it as it went in. */
+static bool can_be_typed(const char *name)
+{
+    for (const char *s = name; *s; s++) {
+        if ((unsigned char)*s < 0x20 || *s == 0x7F) {
+            return false;
+        }
+    }
+    return utf8_valid(name, strlen(name));
 }
 
 static void take(DIR *d, const struct dirent *entry, struct file_names *out)
@@ -79,7 +91,11 @@ int files_match(const char *path, struct file_names *out, struct err *e)
             break;
         }
         if (!dots && strncmp(name, part, n) == 0 && (name[0] != '.' || part[0] == '.')) {
-            take(d, entry, out);
+            if (can_be_typed(name)) {
+                take(d, entry, out);
+            } else {
+                out->left_out++;
+            }
         }
     }
     closedir(d);

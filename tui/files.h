@@ -17,7 +17,8 @@
 struct file_names {
     char **v; /* sorted; a folder's ends with a slash */
     size_t n;
-    bool cut; /* there are, or may be, more */
+    bool cut;        /* there are, or may be, more */
+    size_t left_out; /* that cannot be typed: they have control characters, or are not UTF-8 */
 };
 void file_names_free(struct file_names *f);
 

@@ -105,7 +105,9 @@ void find_draw(const struct app *a, int y)
     text_blank(th, y, 0, COLS);
     int x = text_put(th, y, 0, COLS, R_STRONG, label);
     if (!a->cur->search) {
-        (void)text_put(th, y, x + 1, COLS - x - 1, R_DIM, "type what to look for");
+        (void)text_put(th, y, x + 1, COLS - x - 1, R_DIM,
+                       a->cur->focus ? "type what to look for; Esc Esc, then / is for commands"
+                                     : "type what to look for");
         return;
     }
     if (n == 0) {
@@ -113,6 +115,9 @@ void find_draw(const struct app *a, int y)
         char hint[KEY_HINT];
         keymap_hint(a->keys, &all, CTX_COMPOSER, hint);
         x += 1 + text_put(th, y, x + 1, COLS - x - 1, R_WARN, "nothing found");
+        if (a->cur->focus) {
+            snprintf(hint, sizeof hint, "Esc Esc goes back to typing");
+        }
         if (hint[0] && x + 3 + (int)strlen(hint) < COLS) {
             x += 2 + text_put(th, y, x + 2, COLS - x - 2, R_DIM, hint);
         }

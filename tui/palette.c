@@ -401,8 +401,15 @@ static bool complete_file(struct app *a, const char *path, size_t at, size_t end
         app_note(a, R_WARN, "%s", e.msg);
         return true;
     }
-    if (a->files.n == 0) {
+    if (a->files.left_out > 0) {
+        app_note(a, R_WARN,
+                 "left out: %zu file%s with control characters or broken UTF-8 in the name (rename "
+                 "to attach)",
+                 a->files.left_out, a->files.left_out == 1 ? "" : "s");
+    } else if (a->files.n == 0) {
         app_note(a, R_WARN, "no file begins with %s", path);
+    }
+    if (a->files.n == 0) {
         return true;
     }
     free(a->file_dir);

@@ -173,8 +173,10 @@ static void show_turn(void *ctx, const struct conv_turn *turn)
         transcript_at(p->transcript, turn->created);
         buf_free(&b);
         p->n_messages = transcript_kept(p->transcript, p->n_messages);
+        p->cut = CUT_ALL;
         return;
     }
+    p->cut = turn->finish && strcmp(turn->finish, "interrupted") == 0 ? CUT_END : CUT_NOT;
     transcript_model(p->transcript, at);
     transcript_at(p->transcript, turn->created);
     if (turn->thought_n > 0) {
@@ -187,6 +189,16 @@ static void show_turn(void *ctx, const struct conv_turn *turn)
     }
     transcript_end(p->transcript, R_WARN, finish_words(turn->finish));
     p->n_messages = transcript_kept(p->transcript, p->n_messages);
+}
+
+void pane_tell_cut(struct pane *p)
+{
+    if (p->cut != CUT_NOT) {
+        app_note(p->app, R_WARN, "%s; /retry asks it again",
+                 p->cut == CUT_ALL ? "the last question has no answer"
+                                   : "the last answer was cut off");
+    }
+    p->cut = CUT_NOT;
 }
 
 int pane_resume(struct pane *p, int64_t conversation, int64_t tip, struct err *e)
@@ -229,6 +241,7 @@ int pane_open_first(struct pane *p, struct err *e)
             transcript_notice(p->transcript, R_WARN, why.msg);
         } else {
             transcript_notice(p->transcript, R_DIM, "resumed; /new starts another conversation");
+            pane_tell_cut(p);
             queue_restore(p);
         }
     }

@@ -402,7 +402,7 @@ static void forget_picked(struct app *a)
     char size[16];
     if (!k || s->forgetting != k->id) {
         s->forgetting = k ? k->id : 0;
-        app_note(a, R_WARN, "the same key again forgets its saved state; the text stays");
+        app_note(a, R_WARN, "the same key again drops its saved state; the text stays");
         return;
     }
     s->forgetting = 0;

@@ -32,6 +32,7 @@ void sessions_go_on(struct pane *p, int64_t id, int64_t tip)
     snprintf(s, sizeof s, "resumed; %s goes to another conversation",
              keymap_way(p->app->keys, ACT_SESSIONS, CTX_COMPOSER));
     transcript_notice(p->transcript, R_DIM, s);
+    pane_tell_cut(p);
     queue_restore(p);
     pane_sought(p, id);
     sessions_stale(p->app);

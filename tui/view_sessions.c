@@ -301,9 +301,9 @@ static void draw_disk(const struct app *a, const struct rect *r, int y, int rows
 void sessions_hints(const struct app *a, int y, int x, int width)
 {
     static const struct key_hint hints[] = {
-        {ACT_CHOOSE, ACT_NONE, "goes on"},         {ACT_CHOOSE_BESIDE, ACT_NONE, "beside"},
-        {ACT_RENAME_IT, ACT_NONE, "rename"},       {ACT_PIN_IT, ACT_NONE, "pin"},
-        {ACT_FORGET_IT, ACT_NONE, "forget state"}, {ACT_BACK, ACT_NONE, "closes"}};
+        {ACT_CHOOSE, ACT_NONE, "goes on"},       {ACT_CHOOSE_BESIDE, ACT_NONE, "beside"},
+        {ACT_RENAME_IT, ACT_NONE, "rename"},     {ACT_PIN_IT, ACT_NONE, "pin"},
+        {ACT_FORGET_IT, ACT_NONE, "drop state"}, {ACT_BACK, ACT_NONE, "closes"}};
     static const struct key_hint naming[] = {
         {ACT_CHOOSE, ACT_NONE, "gives the name"},
         {ACT_BACK, ACT_NONE, "leaves it as it is"},

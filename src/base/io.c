@@ -65,7 +65,8 @@ int io_map_open(struct io_map *m, const char *path, struct err *e)
         goto out;
     }
     if (!S_ISREG(st.st_mode)) {
-        rc = err_set(e, QE_IO, "%s is not a regular file", path);
+        rc = err_set(e, QE_IO, "%s is %s", path,
+                     S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
         goto out;
     }
     m->size = (size_t)st.st_size;
@@ -164,6 +165,12 @@ int io_read_fd(int fd, const char *name, size_t max, struct buf *out, struct err
     return 0;
 }
 
+static bool is_folder(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static int read_named(const char *path, int flags, bool any, size_t max, struct buf *out,
                       struct err *e)
 {
@@ -173,7 +180,8 @@ static int read_named(const char *path, int flags, bool any, size_t max, struct 
         return err_sys(e, absent ? QE_NOTFOUND : QE_IO, errno, "cannot open %s", path);
     }
     int rc = any || io_ends(fd) ? io_read_fd(fd, path, max, out, e)
-                                : err_set(e, QE_IO, "%s is not a regular file", path);
+                                : err_set(e, QE_IO, "%s is %s", path,
+                                          is_folder(fd) ? "a folder" : "not a regular file");
     close(fd);
     return rc;
 }

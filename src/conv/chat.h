@@ -69,7 +69,7 @@ struct turn {
     bool stopped; /* by a stop string: what still comes is not part of it */
     bool cancel;  /* the reader asked */
     int64_t began, first, saved_at;
-    int64_t part_at, part_due;        /* when what is new was stored, and is to be; 0: not */
+    int64_t part_at;                  /* when what is new in the answer was stored last */
     size_t saved_calls;               /* tool calls that are stored */
     int64_t thought_from, thought_to; /* when the first and the last token of it came; 0: none */
     int cached, total;

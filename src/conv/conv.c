@@ -390,9 +390,6 @@ static int patience(const struct conv *c)
         if (t->saving.due && c->state == SCHED_READY && !chat_working(t)) {
             first = t->saving.due < first ? t->saving.due : first;
         }
-        if (t->turn.part_due) {
-            first = t->turn.part_due < first ? t->turn.part_due : first;
-        }
         if (t->drafting.retry_at) {
             first = t->drafting.retry_at < first ? t->drafting.retry_at : first;
         }

@@ -189,15 +189,14 @@ static void save(struct chat *t, const char *finish, const struct job_stats *st)
     record_answer(&t->conv->record, &t->record, &row);
     conv_record_news(t->conv, t);
     u->saved_at = u->part_at = now();
-    u->part_due = 0;
     u->saved_calls = json_array_size(u->said.calls);
     buf_free(&calls);
     buf_free(&stats);
     buf_free(&settings);
 }
 
-/* Stores what is new in the answer, before anybody sees it: at once, or a little later where
- * something was stored just before. */
+/* Stores what is new in the answer, before anybody sees it; with what comes next where something
+ * was stored just before. So what is not stored was drawn within PART_NS. */
 static void save_new(struct chat *t)
 {
     struct turn *u = &t->turn;
@@ -205,7 +204,7 @@ static void save_new(struct chat *t)
         return;
     }
     const int64_t at = now();
-    const bool first = u->part_at == u->saved_at && u->part_due == 0;
+    const bool first = u->part_at == u->saved_at;
     if (at - u->saved_at > SAVE_NS || json_array_size(u->said.calls) > u->saved_calls) {
         save(t, NULL, NULL);
     } else if (first || at - u->part_at >= PART_NS) {
@@ -217,9 +216,6 @@ static void save_new(struct chat *t)
                                          .n_ids = u->ids.n};
         (void)record_more(&t->conv->record, &t->record, &row);
         u->part_at = at; /* not when it ended: what came meanwhile is not to wait longer for it */
-        u->part_due = 0;
-    } else if (u->part_due == 0) {
-        u->part_due = u->part_at + PART_NS;
     }
 }
 
@@ -708,9 +704,6 @@ void chat_work(struct chat *t)
         }
         if (t->turn.job) {
             turn_step(t);
-        }
-        if (t->turn.job && t->turn.part_due && now() >= t->turn.part_due) {
-            save_new(t);
         }
     } while (may_begin(t));
     waiting_work(t);

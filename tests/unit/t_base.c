@@ -439,7 +439,10 @@ static void pipes_are_not_mapped(void **state)
     assert_non_null(strstr(e.msg, "pipe is not a regular file"));
     const int both = open(path, O_RDWR);
     assert_int_equal(io_read_file(path, 100, &b, NULL), QE_IO);
-    assert_int_equal(io_read_file(dir, 100, &b, NULL), QE_IO);
+    assert_int_equal(io_read_file(dir, 100, &b, &e), QE_IO);
+    assert_non_null(strstr(e.msg, " is a folder"));
+    assert_int_equal(io_map_open(&m, dir, &e), QE_IO);
+    assert_non_null(strstr(e.msg, " is a folder"));
     assert_int_equal(io_read_file("/dev/null", 100, &b, NULL), 0);
     assert_int_equal(b.len, 0);
     char name[40];

@@ -45,6 +45,31 @@ static void match(const char *path, const char *want)
     file_names_free(&f);
 }
 
+/* Names that do not come out of a line as they went in are counted, not offered. */
+static void names_that_cannot_be_typed(void **state)
+{
+    (void)state;
+    static const char *const odd[] = {"odd\x1b[31m", "odd\nline", "odd\xC3", "odd\x7F"};
+    char path[512];
+    struct file_names f;
+    for (size_t i = 0; i < 4; i++) {
+        make(odd[i]);
+    }
+    make("odd \xC3\xBC");
+    snprintf(path, sizeof path, "%s/odd", dir);
+    assert_int_equal(files_match(path, &f, NULL), 0);
+    assert_int_equal(f.left_out, 4);
+    assert_int_equal(f.n, 1);
+    assert_string_equal(f.v[0], "odd \xC3\xBC");
+    file_names_free(&f);
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, odd[i]);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/odd \xC3\xBC", dir);
+    unlink(path);
+}
+
 static int prepare(void **state)
 {
     (void)state;
@@ -168,6 +193,7 @@ static void quotes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_that_cannot_be_typed),
         cmocka_unit_test(names_in_a_folder),
         cmocka_unit_test(folders_that_cannot_be_read),
         cmocka_unit_test(a_large_folder),
