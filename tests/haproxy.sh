@@ -157,7 +157,9 @@ until_true 10 is "$dead" UP
     done
 ) &
 load=$!
+load_at() { [ -e "$tmp/round.load$1" ]; } # a round of the load
 for i in 0 1 2; do
+    until_true 60 load_at $((i + 1)) # each goes down in another one
     kill -TERM "${pids[i]}"
     wait "${pids[i]}"
     rc=$?
