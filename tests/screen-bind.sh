@@ -63,7 +63,7 @@ wait_for 'F8 follows'
 key F8
 wait_for '\^O \^O earlier messages'
 key Tab
-wait_for 'w back'
+wait_for 'w types'
 must 'u copy'
 key w
 wait_for 'F5 send'
