@@ -1,43 +1,12 @@
 #!/bin/bash
 # How quasar serve ends, and what it tells those who send requests to it: streams that end well,
 # answers that are cut, the line for load balancers, the word to the service manager. TAP.
-q=${QUASAR_BIN:?}
+. "${QUASAR_SRCDIR:?}/tests/serve-lib.sh" || exit 1
 fake=${QUASAR_BUILDDIR:?}/tests/http/manager
-if ! command -v curl >/dev/null; then
-    printf '1..1\nok 1 # SKIP curl is missing\n'
-    exit 0
-fi
-tmp=$(mktemp -d)
-pid=
-heard=
-trap '[ -z "$pid$heard" ] || kill -9 $pid $heard 2>/dev/null; rm -rf "$tmp"' EXIT
-export XDG_CONFIG_HOME=$tmp/config XDG_STATE_HOME=$tmp/state XDG_DATA_HOME=$tmp/data
-n=0
-bad=
-result() {
-    n=$((n + 1))
-    if [ -z "$bad" ]; then echo "ok $n - $1"; else
-        printf '%s\n' "$bad" | sed 's/^/# /' | cut -c1-600
-        echo "not ok $n - $1"
-    fi
-    bad=
-}
-wrong() { bad="$bad${bad:+
-}${1:0:600}"; }
 # start OPTIONS: serve with the script; sets $url, and $agent if there is one
 start() {
-    "$q" serve --backend cpu --threads 1 --port 0 --prefix-cache off --engine "script:$tmp/script" "$@" >"$tmp/out" 2>"$tmp/log" &
-    pid=$!
-    for ((i = 0; i < 1500; i++)); do
-        if grep -q 'is ready' "$tmp/log"; then
-            url=$(sed -n 's/^listening at //p' "$tmp/log")
-            agent=$(sed -n 's/^load balancers are told at //p' "$tmp/log")
-            [ -z "$url" ] || return
-        fi
-        kill -0 $pid 2>/dev/null || break
-        sleep 0.02
-    done
-    wrong "it does not get ready: $(cat "$tmp/log")"
+    serve --engine "script:$tmp/script" "$@"
+    agent=$(sed -n 's/^load balancers are told at //p' "$tmp/log")
 }
 # ended: waits for it, which must have ended well
 ended() {
@@ -195,7 +164,7 @@ result "addresses of the agent that cannot be, and one of its own"
 # the service manager: a path, and a name in no file system
 for sock in "$tmp/manager" "@quasar-test-$$"; do
     "$fake" "$sock" >"$tmp/told" &
-    heard=$!
+    also=$!
     for ((i = 0; i < 500; i++)); do grep -qs listening "$tmp/told" && break || sleep 0.01; done
     NOTIFY_SOCKET=$sock start
     for ((i = 0; i < 500; i++)); do grep -q '^READY=1$' "$tmp/told" && break || sleep 0.01; done
@@ -205,9 +174,9 @@ for sock in "$tmp/manager" "@quasar-test-$$"; do
     ended
     for ((i = 0; i < 500; i++)); do grep -q '^STOPPING=1$' "$tmp/told" && break || sleep 0.01; done
     grep -q '^STOPPING=1$' "$tmp/told" || wrong "$sock: $(cat "$tmp/told")"
-    kill $heard
-    wait $heard 2>/dev/null
-    heard=
+    kill $also
+    wait $also 2>/dev/null
+    also=
 done
 result "the service manager knows when it is ready, and when it stops"
 

@@ -2,41 +2,12 @@
 # quasar serve against rude clients: requests that say two things, paths that try something,
 # connections that drip, vanish or come by the hundred, large bodies, sockets of all kinds,
 # encryption, pages of other sites. TAP.
-q=${QUASAR_BIN:?}
+. "${QUASAR_SRCDIR:?}/tests/serve-lib.sh" || exit 1
 hammer=${QUASAR_BUILDDIR:?}/tests/http/hammer
-if ! command -v curl >/dev/null; then
-    printf '1..1\nok 1 # SKIP curl is missing\n'
-    exit 0
-fi
-tmp=$(mktemp -d)
-pid=
-trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null; rm -rf "$tmp"' EXIT
-export XDG_CONFIG_HOME=$tmp/config XDG_STATE_HOME=$tmp/state XDG_DATA_HOME=$tmp/data
-n=0
-bad=
-result() {
-    n=$((n + 1))
-    if [ -z "$bad" ]; then echo "ok $n - $1"; else
-        printf '%s\n' "$bad" | sed 's/^/# /' | cut -c1-600
-        echo "not ok $n - $1"
-    fi
-    bad=
-}
-wrong() { bad="$bad${bad:+
-}${1:0:600}"; }
 # start OPTIONS: serve with the script; sets $url and $port
 start() {
-    : >"$tmp/log" # that of the one before says that it is ready
-    "$q" serve --backend cpu --threads 1 --port 0 --prefix-cache off --engine "script:$tmp/script" "$@" >"$tmp/out" 2>"$tmp/log" &
-    pid=$!
-    for ((i = 0; i < 1500; i++)); do
-        url=$(sed -n 's/^listening at //p' "$tmp/log")
-        port=${url##*:}
-        grep -q 'is ready' "$tmp/log" && return
-        kill -0 $pid 2>/dev/null || break
-        sleep 0.02
-    done
-    wrong "it does not get ready: $(cat "$tmp/log")"
+    serve --engine "script:$tmp/script" "$@"
+    port=${url##*:}
 }
 stop() {
     kill -TERM $pid

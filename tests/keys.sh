@@ -1,41 +1,9 @@
 #!/bin/bash
 # Keys with shares: what their file may say, limits of one key that are nobody else's, turns that
 # are taken when one key asks for a hundred answers, times that a request gives itself. TAP.
-q=${QUASAR_BIN:?}
-if ! command -v curl >/dev/null; then
-    printf '1..1\nok 1 # SKIP curl is missing\n'
-    exit 0
-fi
-tmp=$(mktemp -d)
-pid=
-trap '[ -z "$pid" ] || kill -9 $pid 2>/dev/null; rm -rf "$tmp"' EXIT
-export XDG_CONFIG_HOME=$tmp/config XDG_STATE_HOME=$tmp/state XDG_DATA_HOME=$tmp/data
-n=0
-bad=
-result() {
-    n=$((n + 1))
-    if [ -z "$bad" ]; then echo "ok $n - $1"; else
-        printf '%s\n' "$bad" | sed 's/^/# /' | cut -c1-600
-        echo "not ok $n - $1"
-    fi
-    bad=
-}
-wrong() { bad="$bad${bad:+
-}${1:0:600}"; }
+. "${QUASAR_SRCDIR:?}/tests/serve-lib.sh" || exit 1
 # start OPTIONS: serve with the script and the keys; sets $url
-start() {
-    "$q" serve --backend cpu --threads 1 --port 0 --prefix-cache off --engine "script:$tmp/script" --api-key-file "$tmp/keys" "$@" >"$tmp/out" 2>"$tmp/log" &
-    pid=$!
-    for ((i = 0; i < 1500; i++)); do
-        if grep -q 'is ready' "$tmp/log"; then
-            url=$(sed -n 's/^listening at //p' "$tmp/log")
-            [ -z "$url" ] || return
-        fi
-        kill -0 $pid 2>/dev/null || break
-        sleep 0.02
-    done
-    wrong "it does not get ready: $(cat "$tmp/log")"
-}
+start() { serve --engine "script:$tmp/script" --api-key-file "$tmp/keys" "$@"; }
 stop() {
     kill -TERM $pid
     sleep 0.1

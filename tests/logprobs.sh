@@ -1,27 +1,7 @@
 #!/bin/bash
 # Log probabilities over HTTP: as quasar score has them, and the same whole, streamed, and from
 # quasar run. The demo model. TAP.
-q=${QUASAR_BIN:?}
-if ! command -v curl >/dev/null; then
-    printf '1..1\nok 1 # SKIP curl is missing\n'
-    exit 0
-fi
-tmp=$(mktemp -d)
-pid=
-trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null; rm -rf "$tmp"' EXIT
-export XDG_CONFIG_HOME=$tmp/config XDG_STATE_HOME=$tmp/state XDG_DATA_HOME=$tmp/data
-n=0
-bad=
-result() {
-    n=$((n + 1))
-    if [ -z "$bad" ]; then echo "ok $n - $1"; else
-        printf '%s\n' "$bad" | sed 's/^/# /'
-        echo "not ok $n - $1"
-    fi
-    bad=
-}
-wrong() { bad="$bad${bad:+
-}${1:0:600}"; }
+. "${QUASAR_SRCDIR:?}/tests/serve-lib.sh" || exit 1
 engine="--backend cpu --threads 1 --ctx 2048"
 # numbers KEY: the list of numbers under it, one a line
 numbers() { grep -o "\"$1\":\[[^]]*\]" | sed 's/.*\[//;s/\]//' | tr ',' '\n' | grep .; }

@@ -1,28 +1,12 @@
 #!/bin/bash
 # What is shipped to run several servers: units of systemd, and the figures by which a router of
 # Kubernetes picks one. TAP.
-q=${QUASAR_BIN:?}
+. "${QUASAR_SRCDIR:?}/tests/serve-lib.sh" || exit 1
 src=${QUASAR_SRCDIR:?}
-tmp=$(mktemp -d)
-pid=
-trap '[ -z "$pid" ] || kill -9 $pid 2>/dev/null; rm -rf "$tmp"' EXIT
-export XDG_CONFIG_HOME=$tmp/config XDG_STATE_HOME=$tmp/state XDG_DATA_HOME=$tmp/data
-n=0
-bad=
-result() {
-    n=$((n + 1))
-    if [ -z "$bad" ]; then echo "ok $n - $1"; else
-        printf '%s\n' "$bad" | sed 's/^/# /' | cut -c1-600
-        echo "not ok $n - $1"
-    fi
-    bad=
-}
 skip() {
     n=$((n + 1))
     echo "ok $n - $1 # SKIP $2"
 }
-wrong() { bad="$bad${bad:+
-}${1:0:600}"; }
 unit=$src/packaging/systemd/quasar@.service
 
 echo 1..4

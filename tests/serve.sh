@@ -1,40 +1,8 @@
 #!/bin/bash
 # quasar serve over real sockets: shapes of answers and errors, keys, streams, clients that go
 # away, the end. Answers are scripted where their words matter. TAP.
-q=${QUASAR_BIN:?}
+. "${QUASAR_SRCDIR:?}/tests/serve-lib.sh" || exit 1
 src=${QUASAR_SRCDIR:?}
-if ! command -v curl >/dev/null; then
-    printf '1..1\nok 1 # SKIP curl is missing\n'
-    exit 0
-fi
-tmp=$(mktemp -d)
-pid=
-trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null; rm -rf "$tmp"' EXIT
-export XDG_CONFIG_HOME=$tmp/config XDG_STATE_HOME=$tmp/state XDG_DATA_HOME=$tmp/data
-n=0
-bad=
-result() {
-    n=$((n + 1))
-    if [ -z "$bad" ]; then echo "ok $n - $1"; else
-        printf '%s\n' "$bad" | sed 's/^/# /'
-        echo "not ok $n - $1"
-    fi
-    bad=
-}
-wrong() { bad="$bad${bad:+
-}$1"; }
-# start OPTIONS: serve on a free port; sets $url
-start() {
-    "$q" serve --backend cpu --threads 1 --port 0 --prefix-cache off "$@" >"$tmp/out" 2>"$tmp/log" &
-    pid=$!
-    for ((i = 0; i < 1000; i++)); do
-        url=$(sed -n 's/^listening at //p' "$tmp/log")
-        if [ -n "$url" ] && curl -sf -o /dev/null "$url/ready"; then return; fi
-        kill -0 $pid 2>/dev/null || break
-        sleep 0.02
-    done
-    wrong "it does not listen: $(cat "$tmp/log")"
-}
 # stop [SIGNAL]: its exit status in $rc
 stop() {
     kill "-${1:-TERM}" $pid
@@ -83,7 +51,7 @@ answer
 S
 
 echo 1..16
-start --engine "script:$tmp/script"
+serve --engine "script:$tmp/script"
 data /health && has '"ok"'
 data /v1/models && has '"object":"list"' '"type":"model"' '"has_more":false' '"demo"'
 data /v1/models/demo && has '"id":"demo"'
@@ -235,7 +203,7 @@ grep -q 'DONE' "$tmp/last" || wrong "the answer under way was cut"
 result "a termination lets answers end"
 
 printf '# keys\nfirst\n\nsecond\n' >"$tmp/keys"
-start --engine "script:$tmp/script" --api-key-file "$tmp/keys" --max-queue 2
+serve --engine "script:$tmp/script" --api-key-file "$tmp/keys" --max-queue 2
 get 401 /v1/models && has invalid_api_key
 get 401 /v1/messages -d "{$m}" && has authentication_error
 get 401 /v1/models -H 'Authorization: Bearer firs'
@@ -259,7 +227,7 @@ stop TERM
 wait
 result "keys, and a full queue"
 
-start
+serve
 port=${url##*:}
 "$q" serve --backend cpu --port "$port" >/dev/null 2>"$tmp/second"
 [ $? = 1 ] && grep -q "cannot listen at 127.0.0.1:$port" "$tmp/second" || wrong "a taken port: $(cat "$tmp/second")"

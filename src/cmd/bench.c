@@ -94,11 +94,10 @@ int bench_fill(struct bench *b, int depth, int *seq, struct err *e)
     return rc;
 }
 
-/* One decode step of all rows with greedy drawing. */
-static int step(struct bench *b, const int *seqs, int32_t *ids, int rows, struct err *e)
+int bench_step(struct bench *b, const int *seqs, int32_t *ids, int rows, struct err *e)
 {
-    struct engine_draw d[16];
-    int out[16];
+    struct engine_draw d[BE_MAX_ROWS];
+    int out[BE_MAX_ROWS];
     for (int i = 0; i < rows; i++) {
         d[i] = (struct engine_draw){.top_p = 1};
         out[i] = i;
@@ -129,12 +128,12 @@ static int time_decode(struct bench *b, int base, const int *seqs, int rows, dou
             ids[i] = bench_random_id(b);
         }
         if (rc == 0) { /* pages of its own, whatever was shared */
-            rc = step(b, seqs, ids, rows, e);
+            rc = bench_step(b, seqs, ids, rows, e);
         }
         const uint64_t before = engine_counters(b->g).kernels;
         int64_t start = clock_now(clock_real());
         for (int k = 0; k < steps && rc == 0; k++) {
-            rc = step(b, seqs, ids, rows, e);
+            rc = bench_step(b, seqs, ids, rows, e);
         }
         double each = bench_since(start) / steps;
         if (rep < 0) {

@@ -24,6 +24,8 @@ double bench_median(double *v, int n);
 double bench_since(int64_t start);
 /* A sequence of depth random tokens, or of as many made-up states. */
 int bench_fill(struct bench *b, int depth, int *seq, struct err *e);
+/* One decode step of rows with greedy drawing, at most BE_MAX_ROWS: ids in, and those drawn out. */
+int bench_step(struct bench *b, const int *seqs, int32_t *ids, int rows, struct err *e);
 /* Takes o into the results. */
 void bench_add(struct bench *b, json_t *o);
 

@@ -14,17 +14,13 @@ static int together(struct bench *b, const int *seqs, int n, double *ms, struct 
 {
     double t[STEPS];
     int32_t ids[BE_MAX_ROWS];
-    int out[BE_MAX_ROWS], rc = 0;
-    struct engine_draw draw[BE_MAX_ROWS];
+    int rc = 0;
     for (int i = 0; i < n; i++) {
         ids[i] = bench_random_id(b);
-        out[i] = i;
-        draw[i] = (struct engine_draw){.top_p = 1};
     }
     for (int k = -2; k < STEPS && rc == 0; k++) { /* two warm up */
         const int64_t start = clock_now(clock_real());
-        rc = engine_decode(b->g, seqs, ids, n, e);
-        rc = rc < 0 ? rc : engine_sample(b->g, out, draw, n, ids, e);
+        rc = bench_step(b, seqs, ids, n, e);
         if (k >= 0) {
             t[k] = 1e3 * bench_since(start);
         }

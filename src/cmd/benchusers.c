@@ -23,7 +23,6 @@
 struct users {
     int n, reps;
     int seqs[BE_MAX_ROWS];
-    int32_t ids[BE_MAX_ROWS];
 };
 
 static int users_open(struct bench *b, int depth, int n, struct users *u, struct err *e)
@@ -49,15 +48,11 @@ static void users_close(struct bench *b, struct users *u)
 /* One token of each. */
 static int step(struct bench *b, struct users *u, struct err *e)
 {
-    int out[BE_MAX_ROWS];
-    struct engine_draw draw[BE_MAX_ROWS];
+    int32_t ids[BE_MAX_ROWS];
     for (int i = 0; i < u->n; i++) {
-        u->ids[i] = bench_random_id(b);
-        out[i] = i;
-        draw[i] = (struct engine_draw){.top_p = 1};
+        ids[i] = bench_random_id(b);
     }
-    const int rc = engine_decode(b->g, u->seqs, u->ids, u->n, e);
-    return rc < 0 ? rc : engine_sample(b->g, out, draw, u->n, u->ids, e);
+    return bench_step(b, u->seqs, ids, u->n, e);
 }
 
 static int time_steps(struct bench *b, struct users *u, double *ms, struct err *e)

@@ -291,6 +291,14 @@ int engine_seq_of(struct engine *g, int seq, struct seq **out, struct err *e)
     return 0;
 }
 
+int engine_seq_whole(struct engine *g, int seq, struct seq **out, struct err *e)
+{
+    const int rc = engine_seq_of(g, seq, out, e);
+    return rc == 0 && (*out)->broken
+               ? err_set(e, QE_INTERNAL, "sequence %d failed in the middle of a step", seq)
+               : rc;
+}
+
 int engine_seq_open(struct engine *g, int *seq, struct err *e)
 {
     int slot = rstate_take(&g->slots);
@@ -358,10 +366,7 @@ int engine_seq_fork(struct engine *g, int dst, int src, struct err *e)
     struct seq *d = NULL, *s = NULL;
     int rc = engine_seq_of(g, dst, &d, e);
     if (rc == 0) {
-        rc = engine_seq_of(g, src, &s, e);
-    }
-    if (rc == 0 && s->broken) {
-        rc = err_set(e, QE_INTERNAL, "sequence %d failed in the middle of a step", src);
+        rc = engine_seq_whole(g, src, &s, e);
     }
     if (rc < 0 || d == s) {
         return rc;

@@ -133,6 +133,8 @@ int intake_readers(int threads);
 
 /* The sequence, or an error that names it. */
 int engine_seq_of(struct engine *g, int seq, struct seq **out, struct err *e);
+/* The sequence, whose state can be copied: no step of it failed half way (QE_INTERNAL). */
+int engine_seq_whole(struct engine *g, int seq, struct seq **out, struct err *e);
 /* The sequence, ready for n more tokens. */
 int engine_ready_for(struct engine *g, int seq, int n, struct seq **out, struct err *e);
 int engine_check_tokens(const struct engine *g, const int32_t *tokens, int n, struct err *e);

@@ -77,10 +77,7 @@ int engine_snap_take(struct engine *g, int seq, struct engine_snap **out, struct
 {
     struct seq *s = NULL;
     void *values = NULL;
-    int rc = engine_seq_of(g, seq, &s, e);
-    if (rc == 0 && s->broken) {
-        rc = err_set(e, QE_INTERNAL, "sequence %d failed in the middle of a step", seq);
-    }
+    int rc = engine_seq_whole(g, seq, &s, e);
     rc = rc < 0 ? rc : snap_take_values(g, &values, e);
     if (rc < 0) {
         return rc;

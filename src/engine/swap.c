@@ -76,10 +76,7 @@ int engine_swap_pages(const struct engine_swap *w)
 int engine_swap_out(struct engine *g, int seq, struct engine_swap **out, struct err *e)
 {
     struct seq *s = NULL;
-    int rc = engine_seq_of(g, seq, &s, e);
-    if (rc == 0 && s->broken) {
-        rc = err_set(e, QE_INTERNAL, "sequence %d failed in the middle of a step", seq);
-    }
+    int rc = engine_seq_whole(g, seq, &s, e);
     if (rc < 0) {
         return rc;
     }

@@ -2,6 +2,7 @@
 #include "config.h"
 #include "http/fields.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,30 +16,34 @@ bool fields_ok(const struct fields *f)
     return f->e.code == 0;
 }
 
-void fields_wrong(struct fields *f, const char *key, const char *fmt, ...)
+/* The first complaint stays. i: the item of an array, negative for none. */
+static void complain(struct fields *f, const char *key, int64_t i, const char *fmt, va_list ap)
 {
-    char what[256];
-    va_list ap;
-    va_start(ap, fmt);
+    char what[256], item[32] = "";
     vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
+    if (i >= 0) {
+        snprintf(item, sizeof item, "[%" PRId64 "]", i);
+    }
     if (fields_ok(f)) {
         f->field = key;
-        err_set(&f->e, QE_FORMAT, "%s: %s", key, what);
+        err_set(&f->e, QE_FORMAT, "%s%s: %s", key, item, what);
     }
+}
+
+void fields_wrong(struct fields *f, const char *key, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    complain(f, key, -1, fmt, ap);
+    va_end(ap);
 }
 
 void fields_wrong_item(struct fields *f, const char *key, size_t i, const char *fmt, ...)
 {
-    char what[256];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
+    complain(f, key, (int64_t)i, fmt, ap);
     va_end(ap);
-    if (fields_ok(f)) {
-        f->field = key;
-        err_set(&f->e, QE_FORMAT, "%s[%zu]: %s", key, i, what);
-    }
 }
 
 const char *field_type(const json_t *v)
