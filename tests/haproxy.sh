@@ -169,6 +169,12 @@ until_true 10 begun last
 at=$(sed -n 's/^x-served-by: gpu\([0-9]\).*/\1/p' "$tmp/head.last")
 kill -TERM "${pids[at]}"
 until_true 10 grep -q 'no more requests are taken' "$tmp/log.$at"
+late=$({
+    printf '%s' "${ask:0:10}"
+    sleep 0.3
+    printf '%s' "${ask:10}"
+} | curl -s -m 60 --unix-socket "$tmp/front" -o "$tmp/late" -w '%{http_code}' -X POST -T - -H expect: -H 'x-session-id: user-0' http://x/v1/chat/completions)
+[ "$late" = 200 ] || wrong "a body behind its head: $late $(cat "$tmp/late")"
 round e
 kill -0 "${pids[at]}" 2>/dev/null || wrong "it did not wait for its stream"
 [ "$(grep -c '^200 gpu' "$tmp/round.e")" = 20 ] || wrong "not all were answered: $(cat "$tmp/round.e")"
